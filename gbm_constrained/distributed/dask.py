@@ -7,9 +7,7 @@ them, and workers that hold none take part without rows.
 from __future__ import annotations
 
 import functools
-import math
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -18,20 +16,11 @@ from uuid import uuid4
 
 import dask.array as da
 import dask.dataframe as dd
+import distributed
 import numpy as np
 from dask.base import compute, unpack_collections
 from dask.delayed import Delayed, delayed
-from distributed import (
-    Client,
-    Future,
-    MultiLock,
-    Scheduler,
-    Worker,
-    get_client,
-    get_worker,
-    wait,
-    worker_client,
-)
+from distributed import Client, Future, MultiLock, Scheduler, Worker
 from distributed.comm.addressing import get_address_host
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
@@ -39,26 +28,9 @@ from sklearn.utils import check_random_state
 
 from gbm_constrained._dataframes import number_of_rows
 from gbm_constrained.data.validation import preserve_random_state
-from gbm_constrained.distributed.networks import (
-    TIME_LIMIT,
-    RankFunction,
-    RankOutcome,
-    RankTask,
-    find_free_ports,
-    lightgbm_networks,
-    results_of,
-    xgboost_network,
-)
-from gbm_constrained.distributed.ranks import (
-    Library,
-    Plan,
-    RankResult,
-    Shard,
-    check_fit_arguments,
-    join_shards,
-    make_shard,
-    train_rank,
-)
+from gbm_constrained.distributed import networks, ranks
+from gbm_constrained.distributed.networks import RankOutcome, RankFunction, RankTask
+from gbm_constrained.distributed.ranks import Plan, RankResult, Shard, make_shard
 from gbm_constrained.exceptions import MachineError
 from gbm_constrained.scorers.base import ConstrainedBoosterMixin
 from gbm_constrained.scorers.lightgbm import estimators as of_lightgbm
@@ -164,11 +136,6 @@ class DaskRows:
         return list(zip(X, y, weight, columns, strict=True))
 
 
-def without_rows(shard: Shard) -> Shard:
-    """Keep the columns of a shard and none of its rows."""
-    return shard.take(np.arange(0))
-
-
 @dataclass(frozen=True, eq=False)
 class PlacedRows:
     """Partitions in the memory of workers.
@@ -195,7 +162,7 @@ class PlacedRows:
         """Compute the partitions where the scheduler places them, and make shards there."""
         parts, repack = unpack_collections(rows.partitions())
         computed = client.compute(parts)
-        wait(computed)
+        distributed.wait(computed)
         (partitions,) = repack(computed)
         held = client.who_has([X for X, *_ in partitions])
         workers = [min(held[X.key]) for X, *_ in partitions]
@@ -205,13 +172,8 @@ class PlacedRows:
             for i, (part, worker) in enumerate(zip(partitions, workers, strict=True))
         ]
         counts = client.map(lambda shard: len(shard.y), shards, pure=False)
-        empty = client.submit(without_rows, shards[0], pure=False)
+        empty = client.submit(Shard.take, shards[0], np.arange(0), pure=False)
         return cls(shards, client.gather(counts), workers, empty)
-
-    def holders(self) -> list[str]:
-        """List the workers that hold rows, in the order of their first rows."""
-        given = zip(self.workers, self.lengths, strict=True)
-        return list(dict.fromkeys(worker for worker, length in given if length))
 
     def assign(self, workers: Sequence[str]) -> list[list[tuple[Future[Shard], int]]]:
         """Give each worker the partitions that it holds; the first takes those of no worker.
@@ -278,7 +240,7 @@ def predict_partitions(
     is_array = isinstance(X, da.Array)
     # A row or two with the columns of the collection type the result.
     sample = np.zeros((1, X.shape[1])) if is_array else X._meta_nonempty
-    if is_array and _is_sparse(X._meta):
+    if is_array and hasattr(X._meta, "tocsr"):
         sample = type(X._meta)(sample)
     like = _without_rows(getattr(local, method)(sample, *args, **options))
 
@@ -305,7 +267,7 @@ def predict_partitions(
 def _join(parts: list[Delayed], rows: list[float], like: Any) -> da.Array:
     """Join predictions of all partitions to one array, whose blocks are as `like`."""
     joined: da.Array
-    if _is_sparse(like) and like.format != "csr":  # Dask would join these as another format.
+    if getattr(like, "format", "csr") != "csr":  # Dask would join these as another format.
         whole = delayed(sparse.vstack)(parts, format=like.format)
         joined = da.from_delayed(whole, (sum(rows), like.shape[1]), meta=like)
         return joined
@@ -317,15 +279,11 @@ def _join(parts: list[Delayed], rows: list[float], like: Any) -> da.Array:
     return joined
 
 
-def _is_sparse(values: Any) -> bool:
-    return bool(sparse.issparse(values))
-
-
 def _without_rows(predicted: Any) -> Any:
     """Keep the type of a prediction, or of a list of these, and none of its rows."""
     if isinstance(predicted, list):
         return [_without_rows(one) for one in predicted]
-    return (predicted if _is_sparse(predicted) else np.asarray(predicted))[:0]
+    return (predicted if hasattr(predicted, "tocsr") else np.asarray(predicted))[:0]
 
 
 def count_right(model: Any, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
@@ -345,7 +303,7 @@ def train(
     rows: DaskRows,
     evaluation: Sequence[DaskRows],
     plan: Plan,
-    function: RankFunction = train_rank,
+    function: RankFunction = ranks.train_rank,
 ) -> RankResult:
     """Train on the rows of Dask collections, each row on the worker that holds it.
 
@@ -373,30 +331,31 @@ def train(
         If the function raises on a worker, or a worker is lost; names the worker.
     """
     placed, *sets = [PlacedRows.from_rows(client, one) for one in (rows, *evaluation)]
-    workers = placed.holders()
+    holders = zip(placed.workers, placed.lengths, strict=True)
+    workers = list(dict.fromkeys(worker for worker, length in holders if length))
     if plan.library == "xgboost":  # LightGBM refuses machines without rows.
         workers += sorted(client.nthreads().keys() - workers)
     size = len(workers)
     held = zip(*(one.assign(workers) for one in (placed, *sets)), strict=True)
     name = f"gbm_constrained-{uuid4()}"
     with MultiLock(workers, client):  # Two fits that each hold some workers would never end.
-        networks: list[dict[str, Any]] = [{}] * size
+        of_ranks: list[dict[str, Any]] = [{}] * size
         if plan.library == "lightgbm":
             found = client.run(_find_address, workers=workers)
-            networks = lightgbm_networks([found[worker] for worker in workers])
-        ranks: list[Future[RankOutcome]] = []
+            of_ranks = networks.lightgbm_networks([found[worker] for worker in workers])
+        futures: list[Future[RankOutcome]] = []
         try:
             tracker = client.run_on_scheduler(_open_network, name, size)
-            given = zip(networks, held, workers, strict=True)
+            given = zip(of_ranks, held, workers, strict=True)
             for rank, (network, parts, worker) in enumerate(given):
                 task = RankTask(rank, size, tracker, replace(plan, network=network), function)
-                ranks.append(
-                    client.submit(_run, task, list(parts), workers=[worker], pure=False, retries=0)
-                )
-            result: RankResult = results_of(_collect(client, ranks, workers))[0]
+                given_to = {"workers": [worker], "pure": False, "retries": 0}
+                futures.append(client.submit(_run, task, list(parts), **given_to))
+            read = functools.partial(_read_outcomes, client, futures, workers)
+            result: RankResult = networks.collect(read, size, CAUSE_LIMIT)[0]
             return result
         finally:
-            client.cancel(ranks)
+            client.cancel(futures)
             client.run_on_scheduler(_close_network, name)
 
 
@@ -407,7 +366,7 @@ def _open_network(name: str, size: int, dask_scheduler: Scheduler) -> dict[str, 
     """Run the tracker of a network beside the scheduler, which all workers can reach."""
     host = get_address_host(dask_scheduler.address)
     _NETWORKS[name] = ExitStack()
-    return _NETWORKS[name].enter_context(xgboost_network(size, host))
+    return _NETWORKS[name].enter_context(networks.xgboost_network(size, host))
 
 
 def _close_network(name: str) -> None:
@@ -417,7 +376,7 @@ def _close_network(name: str) -> None:
 
 def _find_address(dask_worker: Worker) -> tuple[str, int]:
     """Find the host of a worker, and a port of it that is free; Dask gives the argument."""
-    (port,) = find_free_ports(dask_worker.ip, 1)
+    (port,) = networks.find_free_ports(dask_worker.ip, 1)
     return dask_worker.ip, port
 
 
@@ -426,40 +385,38 @@ def _run(task: RankTask, held: list[list[tuple[Shard, int]]]) -> RankOutcome:
 
     def read() -> Shard:
         shard, *sets = [
-            join_shards([replace(part, numbers=part.numbers + start) for part, start in parts])
+            ranks.join_shards(
+                [replace(part, numbers=part.numbers + start) for part, start in parts]
+            )
             for parts in held
         ]
         return replace(shard, evaluation=sets)
 
-    return task.run(read, get_worker().state.nthreads)
+    return task.run(read, distributed.get_worker().state.nthreads)
 
 
-def _collect(
-    client: Client, ranks: list[Future[RankOutcome]], workers: list[str]
-) -> list[RankOutcome]:
-    """Wait for the outcome of each rank, as long as there are all workers.
+def _read_outcomes(
+    client: Client,
+    futures: Sequence[Future[RankOutcome]],
+    workers: Sequence[str],
+    waiting: set[int],
+    limit: float,
+) -> dict[int, RankOutcome]:
+    """Wait for a second until one of some ranks is done, and look for the workers of the others.
 
     LightGBM may wait for ever for a machine whose own LightGBM has failed.
     """
-    waiting = dict(enumerate(ranks))
-    outcomes: dict[int, RankOutcome] = {}
-    last = math.inf
-    while waiting and time.monotonic() < last:
-        try:  # Each second the workers are looked for.
-            wait(list(waiting.values()), timeout=1.0, return_when="FIRST_COMPLETED")
-        except TimeoutError:
-            present = client.nthreads()
-            for rank in waiting:
-                if workers[rank] not in present:
-                    reason = "this worker of Dask was lost: it was killed, or ran out of memory"
-                    raise MachineError(rank, len(ranks), workers[rank], reason) from None
-        for rank in [rank for rank, future in waiting.items() if future.done()]:
-            outcomes[rank] = waiting.pop(rank).result()
-            if outcomes[rank].has_failed_first:
-                return [outcomes[rank]]  # The others end by themselves, at their next sum.
-            if outcomes[rank].failure is not None:
-                last = min(last, time.monotonic() + CAUSE_LIMIT)
-    return [outcomes[rank] for rank in sorted(outcomes)]
+    try:
+        distributed.wait(
+            [futures[rank] for rank in waiting], timeout=1.0, return_when="FIRST_COMPLETED"
+        )
+    except TimeoutError:
+        present = client.nthreads()
+        for rank in waiting:
+            if workers[rank] not in present:
+                reason = "this worker of Dask was lost: it was killed, or ran out of memory"
+                raise MachineError(rank, len(futures), workers[rank], reason) from None
+    return {rank: futures[rank].result() for rank in waiting if futures[rank].done()}
 
 
 # Parameters of LightGBM by which machines find each other, with their other names.
@@ -477,17 +434,15 @@ class DaskClassifierMixin(ConstrainedBoosterMixin):
     """A classifier of one machine that is trained on the workers of a Dask cluster."""
 
     _local_class: ClassVar[type]
-    _library: ClassVar[Library]
+    _library: ClassVar[ranks.Library]
 
     client: Client | None = None
     """Cluster to train on; it is no parameter, and is left out of copies and files."""
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
-        taking_collections = (
-            "apply", "decision_function", "decision_probabilities", "predict", "predict_proba"
-        )  # fmt: skip
-        for name in taking_collections:
+        scoring = "apply", "decision_function", "decision_probabilities"
+        for name in (*scoring, "predict", "predict_proba"):
             if (method := getattr(cls, name, None)) is not None:
                 setattr(cls, name, by_partition(method))
 
@@ -504,8 +459,8 @@ class DaskClassifierMixin(ConstrainedBoosterMixin):
     def to_local(self) -> Any:
         """Return the classifier of one machine with the same parameters and the same model."""
         local = self._local_class()
-        kept = {name: value for name, value in vars(self).items() if name != "client"}
-        vars(local).update(kept)
+        vars(local).update(vars(self))
+        vars(local).pop("client", None)
         return local
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, **columns: Any) -> float:
@@ -551,13 +506,12 @@ class DaskClassifierMixin(ConstrainedBoosterMixin):
                     f"one entry for each set."
                 )
         none: list[Any] = [None] * len(sets)
+        of_sets = enumerate(zip(sets, weights or none, columns or none, strict=True))
         evaluation = [
             DaskRows(X, y, weight, of_set, f"eval_set[{i}]")
-            for i, ((X, y), weight, of_set) in enumerate(
-                zip(sets, weights or none, columns or none, strict=True)
-            )
+            for i, ((X, y), weight, of_set) in of_sets
         ]
-        check_fit_arguments(self._local_class, fit)
+        ranks.check_fit_arguments(self._local_class, fit)
         with preserve_random_state(self):
             params = self.get_params(deep=False)  # type: ignore[attr-defined]
         if "client" in params:
@@ -569,7 +523,8 @@ class DaskClassifierMixin(ConstrainedBoosterMixin):
             if self._library == "lightgbm" and params.get(name) is not None:
                 raise ValueError(
                     f"{name}={params[name]!r} is about LightGBM's own network, which is made of "
-                    f"the workers here, that wait {TIME_LIMIT:.0f} s for each other: leave it out."
+                    f"the workers here, that wait {networks.TIME_LIMIT:.0f} s for each other: "
+                    f"leave it out."
                 )
         plan = Plan(self._library, params, fit)
         with _use_client(self.client if client is None else client) as used:
@@ -587,15 +542,15 @@ def _use_client(client: Client | None) -> Iterator[Client]:
         yield client
         return
     try:
-        get_worker()
+        distributed.get_worker()
     except ValueError:
         pass
     else:
-        with worker_client() as client:
+        with distributed.worker_client() as client:
             yield client
         return
     try:
-        client = get_client()
+        client = distributed.get_client()
     except ValueError:
         raise ValueError(
             "client: there is no Dask client. Make one with dask.distributed.Client(...), or "

@@ -7,13 +7,15 @@ was first.
 
 from __future__ import annotations
 
+import math
 import pickle
 import random
 import socket
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -149,11 +151,6 @@ class RankOutcome:
     failure: MachineError | None = None
     is_echo: bool = False
 
-    @property
-    def has_failed_first(self) -> bool:
-        """Whether the rank has failed by itself."""
-        return self.failure is not None and not self.is_echo
-
 
 @dataclass(frozen=True)
 class RankTask:
@@ -204,15 +201,13 @@ class RankTask:
 
     def fail(self, error: Exception) -> RankOutcome:
         """Describe an error of this rank; the traceback is a note of the failure."""
-        echoes: tuple[type[Exception], ...] = (XGBoostError,)
-        if self.plan.library == "lightgbm":
-            from lightgbm.basic import LightGBMError
-
-            echoes = (XGBoostError, LightGBMError)
+        # Its name tells the error of LightGBM without loading the library.
+        names = ("XGBoostError", "LightGBMError" if self.plan.library == "lightgbm" else "")
+        is_echo = type(error).__name__ in names
         reason = f"{type(error).__name__}: {error}"
         failure = MachineError(self.rank, self.size, socket.gethostname(), reason)
         failure.add_note("".join(traceback.format_exception(error)))
-        return RankOutcome(failure=failure, is_echo=isinstance(error, echoes))
+        return RankOutcome(failure=failure, is_echo=is_echo)
 
 
 def results_of(outcomes: Sequence[RankOutcome]) -> list[Any]:
@@ -227,3 +222,35 @@ def results_of(outcomes: Sequence[RankOutcome]) -> list[Any]:
         if outcome.failure is not None:
             raise outcome.failure
     return [outcome.result for outcome in outcomes]
+
+
+def collect(
+    read: Callable[[set[int], float], Mapping[int, RankOutcome]], size: int, patience: float
+) -> list[Any]:
+    """Wait for the outcomes of all ranks, and return their results.
+
+    Parameters
+    ----------
+    read : callable
+        Waits for one of some ranks for so many seconds at most, and returns outcomes by rank.
+    size : int
+        Number of ranks.
+    patience : float
+        Seconds in which the cause of a failure is heard of that may be an echo.
+
+    Raises
+    ------
+    MachineError
+        The failure of a rank, of one that failed by itself if there is one.
+    """
+    outcomes: dict[int, RankOutcome] = {}
+    waiting, end = set(range(size)), math.inf
+    while waiting and monotonic() < end:
+        for rank, outcome in read(waiting, end - monotonic()).items():
+            waiting.remove(rank)
+            outcomes[rank] = outcome
+            if outcome.failure is not None:
+                if not outcome.is_echo:  # The others end by themselves, at their next sum.
+                    raise outcome.failure
+                end = min(end, monotonic() + patience)
+    return results_of([outcomes[rank] for rank in sorted(outcomes)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import multiprocessing
 import os
@@ -16,28 +17,8 @@ from time import monotonic
 from typing import Any
 
 from gbm_constrained._dataframes import number_of_rows
-from gbm_constrained.data.validation import (
-    check_integer,
-    check_sensitive_sets,
-    preserve_random_state,
-)
-from gbm_constrained.distributed.networks import (
-    LOOPBACK,
-    RankOutcome,
-    RankTask,
-    find_free_ports,
-    lightgbm_networks,
-    results_of,
-    xgboost_network,
-)
-from gbm_constrained.distributed.ranks import (
-    SET_WEIGHTS,
-    Library,
-    Plan,
-    check_fit_arguments,
-    make_shard,
-    train_rank,
-)
+from gbm_constrained.data import validation
+from gbm_constrained.distributed import networks, ranks
 from gbm_constrained.exceptions import MachineError
 
 EXIT_LIMIT = 2.0  # Seconds that a process has to end after its last word.
@@ -72,34 +53,33 @@ def run_processes(function: Callable[..., Any], shards: Sequence[Any], plan: Any
         If a rank has raised or was lost. The error names it, and the traceback is a note.
     """
     size = len(shards)
-    networks: list[dict[str, Any]] = [{}] * size
+    of_ranks: list[dict[str, Any]] = [{}] * size
     if plan.library == "lightgbm":
-        ports = find_free_ports(LOOPBACK, size)
-        networks = lightgbm_networks([(LOOPBACK, port) for port in ports])
+        ports = networks.find_free_ports(networks.LOOPBACK, size)
+        of_ranks = networks.lightgbm_networks([(networks.LOOPBACK, port) for port in ports])
     context = multiprocessing.get_context("spawn")
-    processes: list[SpawnProcess] = []
-    connections: list[Connection] = []
-    with xgboost_network(size) as tracker:
+    started: list[tuple[SpawnProcess, Connection]] = []
+    with networks.xgboost_network(size) as tracker:
         try:
-            for rank, (shard, network) in enumerate(zip(shards, networks, strict=True)):
-                task = RankTask(rank, size, tracker, replace(plan, network=network), function)
+            for rank, (shard, network) in enumerate(zip(shards, of_ranks, strict=True)):
+                own = replace(plan, network=network)
+                task = networks.RankTask(rank, size, tracker, own, function)
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_serve, args=(theirs, task, shard), daemon=True)
                 with theirs:  # The connection ends when the process does.
                     process.start()
-                processes.append(process)
-                connections.append(ours)
-            return results_of(_collect(processes, connections))
+                started.append((process, ours))
+            return networks.collect(functools.partial(_read_outcomes, started), size, PATIENCE)
         finally:
             end = monotonic() + EXIT_LIMIT
-            for process, connection in zip(processes, connections, strict=True):
+            for process, connection in started:
                 process.join(max(end - monotonic(), 0))
                 process.kill()  # It hangs.
                 process.join()
                 connection.close()
 
 
-def _serve(connection: Connection, task: RankTask, shard: Any) -> None:
+def _serve(connection: Connection, task: networks.RankTask, shard: Any) -> None:
     """Be a rank: the whole life of its process."""
 
     def end_with_parent() -> None:
@@ -117,32 +97,26 @@ def _serve(connection: Connection, task: RankTask, shard: Any) -> None:
         connection.send(task.fail(error))
 
 
-def _collect(
-    processes: Sequence[SpawnProcess], connections: Sequence[Connection]
-) -> list[RankOutcome]:
-    """Wait for the outcome of each rank, or until it is clear which failure was the first."""
-    size, end = len(processes), math.inf
-    outcomes: dict[int, RankOutcome] = {}
-    waiting = dict(zip(connections, range(size), strict=True))
-    while waiting and monotonic() < end:
-        ready: list[Any] = wait(list(waiting), None if end == math.inf else end - monotonic())
-        for connection in ready:
-            rank = waiting.pop(connection)
-            try:
-                outcomes[rank] = connection.recv()
-            except (EOFError, OSError):  # It has sent neither a result nor a failure.
-                process = processes[rank]
-                process.join(EXIT_LIMIT)
-                code = process.exitcode
-                cause = f" ({signal.Signals(-code).name})" if code is not None and code < 0 else ""
-                reason = f"process {process.pid} ended with exit code {code}{cause}"
-                lost = MachineError(rank, size, socket.gethostname(), reason)
-                outcomes[rank] = RankOutcome(failure=lost)
-            if outcomes[rank].has_failed_first:
-                return [outcomes[rank]]
-            if outcomes[rank].failure is not None:
-                end = min(end, monotonic() + PATIENCE)
-    return [outcome for _, outcome in sorted(outcomes.items())]
+def _read_outcomes(
+    started: Sequence[tuple[SpawnProcess, Connection]], waiting: set[int], limit: float
+) -> dict[int, networks.RankOutcome]:
+    """Wait until one of some ranks has sent its outcome, or has ended without one."""
+    found: dict[int, networks.RankOutcome] = {}
+    asked = [started[rank][1] for rank in waiting]
+    ready = wait(asked, None if limit == math.inf else limit)
+    for rank, (process, connection) in enumerate(started):
+        if connection not in ready:
+            continue
+        try:
+            found[rank] = connection.recv()
+        except (EOFError, OSError):  # It has sent neither a result nor a failure.
+            process.join(EXIT_LIMIT)
+            code = process.exitcode
+            cause = f" ({signal.Signals(-code).name})" if code is not None and code < 0 else ""
+            reason = f"process {process.pid} ended with exit code {code}{cause}"
+            lost = MachineError(rank, len(started), socket.gethostname(), reason)
+            found[rank] = networks.RankOutcome(failure=lost)
+    return found
 
 
 def fit_on_processes(
@@ -200,33 +174,33 @@ def fit_on_processes(
         If an argument is about the rows of one machine or has another number of rows than X, or
         if there are more processes than rows.
     """
-    check_integer("n_processes", n_processes, 1)
+    validation.check_integer("n_processes", n_processes, 1)
     n = number_of_rows(X)
     if n_processes > n:
         raise ValueError(f"n_processes={n_processes} is more than the {n} rows: give fewer.")
-    check_fit_arguments(type(classifier), fit)
+    ranks.check_fit_arguments(type(classifier), fit)
     # The names of classes tell the library without loading the other one.
     kinds = {base.__name__ for base in type(classifier).__mro__}
-    library: Library = "xgboost" if "ConstrainedXGBClassifier" in kinds else "lightgbm"
+    library: ranks.Library = "xgboost" if "ConstrainedXGBClassifier" in kinds else "lightgbm"
     if not kinds & {"ConstrainedXGBClassifier", "ConstrainedLGBMClassifier"}:
         raise TypeError(
             f"classifier is a {type(classifier).__name__}: give a ConstrainedXGBClassifier or a "
             f"ConstrainedLGBMClassifier."
         )
-    with preserve_random_state(classifier):
-        plan = Plan(library, classifier.get_params(deep=False), fit)
+    with validation.preserve_random_state(classifier):
+        plan = ranks.Plan(library, classifier.get_params(deep=False), fit)
     sets = list(eval_set or ())
-    check_sensitive_sets(sensitive_features_eval_set, len(sets))
+    validation.check_sensitive_sets(sensitive_features_eval_set, len(sets))
     columns = sensitive_features_eval_set or [None] * len(sets)
-    weights = fit.pop(SET_WEIGHTS[library], None) or [None] * len(sets)
-    whole = make_shard(X, y, sample_weight, sensitive_features, where="fit")
+    weights = fit.pop(ranks.SET_WEIGHTS[library], None) or [None] * len(sets)
+    whole = ranks.make_shard(X, y, sample_weight, sensitive_features, where="fit")
     held = [
-        make_shard(X_i, y_i, weight, of_set, where=f"eval_set[{i}]").divide(n_processes)
+        ranks.make_shard(X_i, y_i, weight, of_set, where=f"eval_set[{i}]").divide(n_processes)
         for i, ((X_i, y_i), weight, of_set) in enumerate(zip(sets, weights, columns, strict=True))
     ]
     shards = [
         replace(shard, evaluation=[parts[rank] for parts in held])
         for rank, shard in enumerate(whole.divide(n_processes))
     ]
-    run_processes(train_rank, shards, plan)[0].hand_over_to(classifier)
+    run_processes(ranks.train_rank, shards, plan)[0].hand_over_to(classifier)
     return classifier

@@ -156,19 +156,15 @@ def train_rank(shard: Shard, plan: Plan, communicator: Communicator) -> RankResu
     RankResult
         The classifier, from the machine of rank 0; nothing of the length of the rows.
     """
-    given: dict[str, Any] = {
-        "sample_weight": shard.sample_weight,
-        "sensitive_features": shard.sensitive_features,
-    }
+    names = "sample_weight", "sensitive_features"
+    given: dict[str, Any] = {name: getattr(shard, name) for name in names}
     if sets := shard.evaluation:
         given["eval_set"] = [(one.X, one.y) for one in sets]
-        of_sets = {
-            SET_WEIGHTS[plan.library]: [one.sample_weight for one in sets],
-            "sensitive_features_eval_set": [one.sensitive_features for one in sets],
-        }
-        for name, values in of_sets.items():
+        of_sets = SET_WEIGHTS[plan.library], "sensitive_features_eval_set"
+        for name, of_set in zip(names, of_sets, strict=True):
+            values = [getattr(one, name) for one in sets]
             if any(value is not None for value in values):
-                given[name] = values
+                given[of_set] = values
     with collect_warnings() as issued, _make_classifier(plan) as model:
         numbers = {f"eval_set[{i}]": one.numbers for i, one in enumerate(sets)}
         model.machine = Machine(communicator, shard.numbers, numbers)
@@ -197,12 +193,7 @@ def _make_classifier(plan: Plan) -> Iterator[Any]:
 
 
 def make_shard(
-    X: Any,
-    y: Any,
-    sample_weight: Any = None,
-    sensitive_features: Any = None,
-    *,
-    where: str,
+    X: Any, y: Any, sample_weight: Any = None, sensitive_features: Any = None, *, where: str
 ) -> Shard:
     """Make a shard of one partition, whose rows are numbered from zero.
 
@@ -226,13 +217,8 @@ def make_shard(
                 f"both collections at the same rows."
             )
     columns = columns_of(sensitive_features, n, f"sensitive_features in {where}")
-    return Shard(
-        X,
-        np.asarray(y),
-        np.arange(n),
-        None if sample_weight is None else np.asarray(sample_weight),
-        columns or None,
-    )
+    weight = None if sample_weight is None else np.asarray(sample_weight)
+    return Shard(X, np.asarray(y), np.arange(n), weight, columns or None)
 
 
 def join_shards(shards: Sequence[Shard]) -> Shard:
@@ -240,21 +226,17 @@ def join_shards(shards: Sequence[Shard]) -> Shard:
     if len(shards) == 1:
         return shards[0]
 
-    def joined(parts: Sequence[Any]) -> Any:
+    def join(name: str) -> Any:
         """Join one part of all shards; all of them have it, or none."""
+        parts = [getattr(shard, name) for shard in shards]
         if parts[0] is None:
             return None
         if isinstance(parts[0], Mapping):
             return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return np.concatenate(parts)
 
-    return Shard(
-        concatenate_rows([shard.X for shard in shards]),
-        joined([shard.y for shard in shards]),
-        joined([shard.numbers for shard in shards]),
-        joined([shard.sample_weight for shard in shards]),
-        joined([shard.sensitive_features for shard in shards]),
-    )
+    of_rows = ("y", "numbers", "sample_weight", "sensitive_features")
+    return Shard(concatenate_rows([shard.X for shard in shards]), *map(join, of_rows))
 
 
 def check_fit_arguments(local_class: type, fit: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ partitions.
 
 from __future__ import annotations
 
+import functools
 import pickle
 import re
 from collections.abc import Iterator, Sequence
@@ -28,12 +29,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import ArrayType, BooleanType, DecimalType, NumericType
 
 from gbm_constrained.data.validation import check_integer
-from gbm_constrained.distributed.networks import (
-    RankFunction,
-    RankTask,
-    results_of,
-    xgboost_network,
-)
+from gbm_constrained.distributed import networks
 from gbm_constrained.distributed.ranks import Plan, RankResult, Shard, join_shards, train_rank
 from gbm_constrained.exceptions import MachineError
 from gbm_constrained.scorers.xgboost import estimators as of_xgboost
@@ -179,7 +175,7 @@ def train(
     rows: SparkRows,
     plan: Plan,
     n_tasks: int | None = None,
-    function: RankFunction = train_rank,
+    function: networks.RankFunction = train_rank,
 ) -> RankResult:
     """Train on the rows of a DataFrame, each row in the task of its partition.
 
@@ -215,8 +211,10 @@ def train(
     none = rows.read(selected.limit(0).toPandas())
     host = dataset.sparkSession.conf.get("spark.driver.host")
     assert host is not None
-    with xgboost_network(n_tasks, host) as tracker:
-        tasks = [RankTask(rank, n_tasks, tracker, plan, function) for rank in range(n_tasks)]
+    with networks.xgboost_network(n_tasks, host) as tracker:
+        tasks = [
+            networks.RankTask(rank, n_tasks, tracker, plan, function) for rank in range(n_tasks)
+        ]
 
         def work(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
             """Train on the rows of one partition, in its task."""
@@ -239,8 +237,8 @@ def train(
                 raise
             where = int(lost[1]), n_tasks, "an executor of Spark"
             raise MachineError(*where, _find_reason(str(error))) from error
-    outcomes = {row["rank"]: pickle.loads(row["outcome"]) for row in collected}
-    result: RankResult = results_of([outcomes[rank] for rank in range(n_tasks)])[0]
+    outcomes = [pickle.loads(row["outcome"]) for row in sorted(collected)]
+    result: RankResult = networks.results_of(outcomes)[0]
     return result
 
 
@@ -252,29 +250,23 @@ def _find_reason(message: str) -> str:
     return f"{raised[1]} (before training, in the Python of the executor)"
 
 
+_column = functools.partial(Param, Params._dummy())
+
+
 class _ColumnParams(HasLabelCol, HasWeightCol, HasPredictionCol, HasProbabilityCol):
     """Parameters of the estimator and of its model that name columns."""
 
-    featuresCol: Param[Any] = Param(
-        Params._dummy(), "featuresCol", "column of vectors or arrays, or list of numeric columns"
+    featuresCol: Param[Any] = _column(
+        "featuresCol", "column of vectors or arrays, or list of numeric columns"
     )
-    sensitiveCols: Param[list[str]] = Param(
-        Params._dummy(),
-        "sensitiveCols",
-        "columns that constraints may group by",
-        typeConverter=TypeConverters.toListString,
+    sensitiveCols: Param[list[str]] = _column(
+        "sensitiveCols", "columns that constraints may group by", TypeConverters.toListString
     )
-    idCol: Param[str] = Param(
-        Params._dummy(),
-        "idCol",
-        "column of integers, different for each row",
-        typeConverter=TypeConverters.toString,
+    idCol: Param[str] = _column(
+        "idCol", "column of integers, different for each row", TypeConverters.toString
     )
-    numWorkers: Param[int] = Param(
-        Params._dummy(),
-        "numWorkers",
-        "number of tasks that train together",
-        typeConverter=TypeConverters.toInt,
+    numWorkers: Param[int] = _column(
+        "numWorkers", "number of tasks that train together", TypeConverters.toInt
     )
 
     def _optional(self, param: Param[Any], default: Any = None) -> Any:
@@ -306,22 +298,18 @@ class ConstrainedXGBClassificationModel(Model, _ColumnParams):
         def predict(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
             for frame in frames:
                 X = features.read(frame)
-                yield pd.DataFrame(
-                    {
-                        "prediction": np.asarray(local.predict(X), dtype=float),
-                        "probability": list(local.predict_proba(X).astype(float)),
-                    }
-                )
+                classes, probability = local.predict(X), local.predict_proba(X).astype(float)
+                found = {"prediction": classes.astype(float), "probability": list(probability)}
+                yield pd.DataFrame(found)
 
         of_rows = pandas_udf(predict, "prediction double, probability array<double>")  # type: ignore[call-overload]
         name = f"predicted-{uuid4()}"
         predicted = dataset.withColumn(name, of_rows(functions.struct(*features.select(dataset))))
-        return predicted.withColumns(
-            {
-                self.getPredictionCol(): predicted[name]["prediction"],
-                self.getProbabilityCol(): array_to_vector(predicted[name]["probability"]),
-            }
-        ).drop(name)
+        added = {
+            self.getPredictionCol(): predicted[name]["prediction"],
+            self.getProbabilityCol(): array_to_vector(predicted[name]["probability"]),
+        }
+        return predicted.withColumns(added).drop(name)
 
 
 class ConstrainedXGBClassifier(Estimator[ConstrainedXGBClassificationModel], _ColumnParams):
@@ -381,8 +369,8 @@ class ConstrainedXGBClassifier(Estimator[ConstrainedXGBClassificationModel], _Co
         super().__init__()
         local = of_xgboost.ConstrainedXGBClassifier(**params)  # refuses what it has moved
         self._names = sorted({*local.get_params(deep=False), *params})
+        doc = "parameter of gbm_constrained.ConstrainedXGBClassifier"
         for name in self._names:
-            doc = "parameter of gbm_constrained.ConstrainedXGBClassifier"
             setattr(self, name, Param(self, name, doc))
         if numWorkers is not None:
             check_integer("numWorkers", numWorkers, least=1)

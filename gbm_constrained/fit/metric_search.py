@@ -602,9 +602,9 @@ class ConstrainedBoosters:
     def train(self, chosen: BoosterSet) -> None:
         """Train the model of all rows as a set of boosters was grown."""
         self.fit.measured = self._growth.follow(chosen.grown)
-        trained = self.adapter.train()
-        if chosen.rounds != trained.rounds:
-            trained.model.truncate(chosen.rounds)
+        self.adapter.train()
+        if chosen.rounds != self.adapter.rounds:
+            self.adapter.truncate(chosen.rounds)
         if self.fit.checkpoint is not None:
             self.fit.checkpoint.remove()
 

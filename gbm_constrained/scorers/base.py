@@ -7,12 +7,11 @@ import functools
 import inspect
 import re
 import warnings
-from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -23,11 +22,13 @@ from gbm_constrained._docstrings import document_parameters
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.data.exact_sums import Communicator, Machine, SingleMachine
-from gbm_constrained.data.fit_data import CombinedRows, FitArguments
+from gbm_constrained.data.fit_data import CombinedRows, FitArguments, TargetData
+from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import check_scores
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.decision.rules import Margins, MarginShift, Mixture
+from gbm_constrained.fit import parameter_docs as docs
 from gbm_constrained.fit.black_box_classifier import AdjustableAdapter, BlackBoxMixin
 from gbm_constrained.fit.black_box_fit import AdjustableModel, refuse_arguments, refuse_rows
 from gbm_constrained.fit.callbacks import (
@@ -36,7 +37,7 @@ from gbm_constrained.fit.callbacks import (
     refuse_time_limit_without_constraints,
 )
 from gbm_constrained.fit.checkpoint import State, refuse_without_constraints
-from gbm_constrained.fit.cross_fit import FoldBoosterFactory
+from gbm_constrained.fit.cross_fit import FoldBooster, FoldBoosterFactory
 from gbm_constrained.fit.finalize import FinalModel, TrainedModel, finalize
 from gbm_constrained.fit.fit import (
     ConstrainedFit,
@@ -65,19 +66,17 @@ from gbm_constrained.fit.native_models import IsOver, Merger, PartRows, multiply
 from gbm_constrained.fit.options import (
     SOLVER_PARAMETERS,
     SolverOptions,
+    StoppingByConstraints,
+    check_number,
     refuse_moved_parameters,
     set_solver_options,
-)
-from gbm_constrained.fit.parameter_docs import (
-    FITTED_ATTRIBUTES_DOC,
-    METRIC_PARAMETERS_DOC,
-    SOLVER_PARAMETERS_DOC,
-    UNSEEN_PARAMETERS_DOC,
 )
 from gbm_constrained.fit.problem import TreeLimits
 from gbm_constrained.fit.regression import RegressionFit, finalize_regression, report_regressor
 from gbm_constrained.metrics.reading import read_black_box
+from gbm_constrained.problem.losses import ObjectiveName, RegressionObjective, check_parameter
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
+from gbm_constrained.solvers.base import Solver
 
 Fit = TypeVar("Fit", bound=ConstrainedFit)
 Documented = TypeVar("Documented", bound=Callable[..., Any])
@@ -159,8 +158,9 @@ def document_from(source: Any) -> Callable[[Documented], Documented]:
 
 def document_estimator(estimator: Documented) -> Documented:
     """Put the parameters and attributes of its task into the docstring of an estimator."""
-    parameters = SOLVER_PARAMETERS_DOC + UNSEEN_PARAMETERS_DOC + METRIC_PARAMETERS_DOC
-    texts = {"Parameters": parameters, "Attributes": FITTED_ATTRIBUTES_DOC}
+    parameters = docs.SOLVER_PARAMETERS_DOC + docs.UNSEEN_PARAMETERS_DOC
+    parameters += docs.METRIC_PARAMETERS_DOC
+    texts = {"Parameters": parameters, "Attributes": docs.FITTED_ATTRIBUTES_DOC}
     if issubclass(estimator, ConstrainedRegressorMixin):  # type: ignore[arg-type]
         texts = sections_of(ConstrainedRegressorMixin)
     doc = inspect.cleandoc(estimator.__doc__ or "")
@@ -239,6 +239,43 @@ def check_classes(y: Array, name: str, num_class: Any) -> None:
         )
 
 
+def read_objective(
+    given: Any,
+    name: Any,
+    objectives: Mapping[str, ObjectiveName],
+    parameter: Mapping[str, Any],
+    max_delta_step: float,
+) -> tuple[RegressionObjective, dict[str, Any]]:
+    """Read the objective of a regressor, and its name and parameter as the library takes them.
+
+    Parameters
+    ----------
+    given, name : str or callable
+        The objective as it was given, and by the name that the library prefers.
+    objectives : mapping
+        Objectives that constraints can be added to, by these names.
+    parameter : mapping
+        Name and value of the objective's parameter; empty if it has none.
+    max_delta_step : float
+        Parameter of the Poisson objective.
+
+    Raises
+    ------
+    ValueError
+        If constraints cannot be added to the objective, or the parameter is out of its range.
+    """
+    if not isinstance(name, str) or name not in objectives:
+        raise ValueError(
+            f"objective={given!r} cannot be trained under constraints: use one of {[*objectives]}."
+        )
+    native: dict[str, Any] = {"objective": name}
+    value = np.nan
+    for key, asked in parameter.items():
+        value = native[key] = check_number(key, asked)
+        check_parameter(objectives[name], key, value)
+    return RegressionObjective(objectives[name], value, float(max_delta_step)), native
+
+
 class ShardMixin:
     """A classifier under constraints whose training rows are on several machines.
 
@@ -254,6 +291,8 @@ class ShardMixin:
 
     _local_class: ClassVar[type]
     _of_shard: ClassVar[tuple[str, ...]]  # Attributes that the classifier of one machine lacks.
+    _check_machines: Callable[..., None]  # Refuses what the library trains on one machine only.
+    _fit_parent: Callable[..., Any]  # Calls the parent's own ``fit`` for the rows of all machines.
 
     def _fit_constrained(self, adapter: Any, rows: FitArguments, /, own: Any) -> None:
         """Refuse what needs rows of one machine, and fit together with the other machines."""
@@ -264,8 +303,9 @@ class ShardMixin:
                     f"several machines: train on one machine, or bound rates by constraints=[...]."
                 )
         adapter.communicator = self.machine.communicator
+        adapter.native = functools.partial(self._fit_parent, adapter.native)
         has_constraints = bool(SolverOptions.of(self).constraints)
-        adapter.check_machines(has_constraints=has_constraints)
+        self._check_machines(adapter, has_constraints=has_constraints)
         if has_constraints and (booster := adapter.without_gradients()) is not None:
             raise ValueError(
                 f"{booster} takes no gradients of constraints, which decisions must meet then by "
@@ -283,16 +323,56 @@ class ShardMixin:
         return local
 
 
-def moves_multipliers(fit: ConstrainedFit, held: EvaluationSet) -> bool:
-    """Whether the rates of an evaluation set move the multipliers while the model is trained."""
-    return fit.measured.boosters is None and held is fit.measured.rows
+class LibraryFoldBooster(FoldBooster):
+    """A booster of a library on some of the rows, and its scores by the name of rows.
+
+    Parameters
+    ----------
+    fold : Fold
+        Rows that the booster is grown on ("training"), and those that it is measured on ("held").
+    solver : Solver or None
+        Solver that gives the gradients; None stands for the library's own objective.
+    """
+
+    _margin: Callable[[str, int | None], Array]
+
+    def __init__(self, fold: Fold, solver: Solver | None) -> None:
+        self.solver, self.rows = solver, {"training": fold.training, "held": fold.held}
+        self._final: dict[str, Array] = {}  # Scores of rows after all rounds, once known.
+
+    def held_margin(self, rounds: int | None = None) -> Array:
+        """Scores of the held-out rows after the given number of rounds, by default all."""
+        return self._margin("held", rounds)
+
+    def own_margin(self, rounds: int) -> Array:
+        """Scores of the rows that the booster is grown on, after the given number of rounds."""
+        return self._margin("training", rounds)
 
 
-def measure_round(fit: ConstrainedFit, held: EvaluationSet, rounds: int, margin: Array) -> None:
-    """Measure an evaluation set by its scores after some rounds."""
-    fit.measure_round(held, rounds, margin)
-    if fit.is_iteration_end(rounds) and moves_multipliers(fit, held):
-        fit.measured.observe(margin)
+class ConstraintStopping:
+    """Early stopping on the constraints; see :mod:`gbm_constrained.fit.options`.
+
+    Parameters
+    ----------
+    fit : ConstrainedFit
+        The fit, whose last evaluation set has been measured before each call.
+    by_metric : callable
+        The library's own early stopping, which has the patience and compares the metric.
+
+    Attributes
+    ----------
+    is_alone : bool
+        Whether constraints alone, and not the metric as well, decide which round is best.
+    """
+
+    def __init__(self, fit: ConstrainedFit, by_metric: Any) -> None:
+        self.fit, self.by_metric, self.by_constraints = fit, by_metric, StoppingByConstraints()
+        self.is_alone = fit.options.early_stopping_on == "constraints"
+
+    @property
+    def compares_constraints(self) -> bool:
+        """Whether rounds are compared by the constraints so far, and not by the metric."""
+        return self.is_alone or not self.by_constraints.has_met
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,33 +408,12 @@ class TrainedPart:
         return found
 
 
-class Trained(NamedTuple):
-    """A booster that the library has trained.
-
-    Attributes
-    ----------
-    model : TrainedModel
-        The booster.
-    rounds : int
-        Boosting rounds of the fit; fewer than were trained after early stopping.
-    margin : ndarray or None
-        Scores of the training rows after these rounds, if they are known.
-    library_rounds : callable
-        Number of rounds as the library counts them, given rounds of the fit.
-    """
-
-    model: TrainedModel
-    rounds: int
-    margin: Array | None
-    library_rounds: Callable[[int], int]
-
-
 class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
     """Drives a library through one ``fit``, and changes the booster that it has trained.
 
     A constrained fit calls :meth:`check_parameters`, :meth:`settings`, :meth:`progress`,
     :meth:`bind`, :meth:`prepare`, :meth:`make_factory` and :meth:`train` in this order, once each.
-    The trained model is then the adapter itself.
+    The adapter then stands for the trained booster.
 
     Parameters
     ----------
@@ -379,21 +438,45 @@ class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
         The evaluation sets.
     start : ndarray or None
         Scores of the user that training starts from.
+    rounds : int
+        Boosting rounds of the trained booster; fewer than were grown after early stopping.
+    train_margin : ndarray or None
+        Scores of the training rows after these rounds, if they are known.
     """
 
     continuation: ClassVar[str]  # Argument of ``fit`` with a model that training goes on with.
     starting: ClassVar[str]  # Argument with the scores that training starts from.
-    of_sets: ClassVar[
-        tuple[str, str]
-    ]  # Arguments with weights and such scores of evaluation sets.
+    # Arguments with weights and such scores of evaluation sets.
+    of_sets: ClassVar[tuple[str, str]]
     records: ClassVar[str]  # Attribute with the values of metrics on evaluation sets.
     order_of_scores: ClassVar[Literal["C", "F"]]  # Order of scores of several classes.
     compares_names: ClassVar[bool]  # Whether the library compares the names of columns.
+    predict_takes_start: ClassVar[bool]  # Whether ``predict`` can be given such scores.
     spaces: ClassVar[Mapping[str, Callable[[Any], AdjustableModel]]]  # Parameters by their name.
+
+    # What a library does, in the order of a fit.
+    check_parameters: Callable[[], None]  # Refuses what has no meaning under constraints.
+    progress: Callable[[], Progress | None]  # Makes a display, if the verbosity asks for one.
+    check_labels: Callable[[], None]  # Refuses labels that the parent does not take.
+    # Reads the limits that parameters set to the splits of trees, given the names of columns.
+    tree_limits: Callable[[Sequence[Hashable]], TreeLimits]
+    # Lists the entry of each evaluation set in an argument; None where there is none.
+    list_for_each: Callable[[str], Sequence[Any]]
+    # Checks evaluation sets with their weights and starting scores, and describes them.
+    bind_sets: Callable[[Sequence[Any], Sequence[Any]], EvaluationArguments]
+    # Takes over the evaluation sets that are not the training rows, by their positions.
+    prepare: Callable[[list[int]], None]
+    make_factory: Callable[[], FoldBoosterFactory]  # Makes the factory of the fold boosters.
+    train: Callable[[], None]  # Runs the parent's ``fit`` with the solver as its objective.
+    # Counts the rounds of the booster, as the library does, after some rounds of the fit.
+    grown_after: Callable[[int], int]
+    # Sets up a clone that is trained on some rows, and lists arguments of its ``fit``.
+    prepare_part: Callable[[Any, PartRows], dict[str, Any]]
+    # Lets the training of a model, with arguments of ``fit``, end where a function says so.
+    limited_rounds: Callable[[Any, dict[str, Any], IsOver | None], AbstractContextManager[None]]
 
     takes_offsets = True
 
-    @abstractmethod
     def __init__(
         self,
         model: Any,
@@ -411,60 +494,26 @@ class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
         self.fit: ConstrainedFit
         self.pairs: Sequence[tuple[Any, Any]] = ()
         self.start: Any = None
-
-    @abstractmethod
-    def check_parameters(self) -> None:
-        """Refuse parameters that have no meaning under constraints."""
-
-    @abstractmethod
-    def progress(self) -> Progress | None:
-        """Make the display of progress, if the library's own verbosity asks for one."""
-
-    @abstractmethod
-    def check_labels(self) -> None:
-        """Refuse labels that the parent does not take."""
-
-    @abstractmethod
-    def tree_limits(self, names: Sequence[Hashable]) -> TreeLimits:
-        """Read the limits that parameters set to the splits of trees."""
+        self.rounds: int
+        self.train_margin: Array | None = None
 
     def list_pairs(self) -> Any:
         """List the evaluation sets as pairs (X_i, y_i)."""
         return self.arguments["eval_set"]
 
-    @abstractmethod
-    def list_for_each(self, name: str) -> Sequence[Any]:
-        """List the entry of each evaluation set in an argument; None where there is none."""
-
-    @abstractmethod
-    def bind_sets(self, weights: Sequence[Any], starts: Sequence[Any]) -> EvaluationArguments:
-        """Check evaluation sets with their weights and starting scores, and describe them."""
-
-    @abstractmethod
-    def prepare(self, held_out: list[int]) -> None:
-        """Take over the evaluation sets that are not the training rows, by their positions."""
-
-    @abstractmethod
-    def make_factory(self) -> FoldBoosterFactory:
-        """Make the factory of the fold boosters."""
-
     def measuring(self) -> AbstractContextManager[Any]:
         """Make the context in which fold boosters are made and grown."""
         return nullcontext()
 
-    @abstractmethod
-    def train(self) -> Trained:
-        """Run the parent's ``fit`` with the solver as its objective."""
+    def moves_multipliers(self, held: EvaluationSet) -> bool:
+        """Whether the rates of an evaluation set move the multipliers while a model is trained."""
+        return self.fit.measured.boosters is None and held is self.fit.measured.rows
 
-    @abstractmethod
-    def prepare_part(self, plain: Any, part: PartRows) -> dict[str, Any]:
-        """Set up a clone that is trained on some rows, and list arguments of its ``fit``."""
-
-    @abstractmethod
-    def limited_rounds(
-        self, model: Any, given: dict[str, Any], is_over: IsOver | None
-    ) -> AbstractContextManager[None]:
-        """Let the training of a model end where `is_over` says so; `given` are its arguments."""
+    def measure_round(self, held: EvaluationSet, rounds: int, margin: Array) -> None:
+        """Measure an evaluation set by its scores after some rounds."""
+        self.fit.measure_round(held, rounds, margin)
+        if self.fit.is_iteration_end(rounds) and self.moves_multipliers(held):
+            self.fit.measured.observe(margin)
 
     def read_sets(self) -> list[Sequence[Any]]:
         """Check the evaluation sets, and list their weights and their starting scores."""
@@ -477,7 +526,8 @@ class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
         """Check the arguments that depend on the rows, and list the evaluation sets."""
         self.fit, data, name = fit, fit.data, self.starting
         given = {name: self.arguments[name]}
-        self.check_labels()
+        if not isinstance(data, TargetData):
+            self.check_labels()
         data.combined.refuse_with(**given)
         data.alignment.check({"X": self.X, "y": self.y, **given})
         self.start = self.check_scores(given[name], data.whole.sizes[0], name)
@@ -509,23 +559,24 @@ class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
         """List the arguments of ``fit`` that another fit may differ in."""
         return self.arguments
 
+    def starting_scores(self) -> Any:
+        """Scores that the training rows start from, if ``predict`` can be given such scores."""
+        return self.arguments[self.starting] if self.predict_takes_start else None
+
     def evaluation_rows(self) -> list[EvaluationRows]:
         """Check and list the evaluation sets, with starting scores that ``predict`` adds."""
-        weights, _ = self.read_sets()
+        weights, starts = self.read_sets()
+        starts = starts if self.predict_takes_start else [None] * len(starts)
         return [
-            EvaluationRows(f"eval_set[{i}]", *pair, weight)
-            for i, (pair, weight) in enumerate(zip(self.pairs, weights, strict=True))
+            EvaluationRows(f"eval_set[{i}]", *pair, weight, start)
+            for i, (pair, weight, start) in enumerate(
+                zip(self.pairs, weights, starts, strict=True)
+            )
         ]
 
     def check_rows(self, combined: CombinedRows) -> None:
         """Refuse starting scores, which rows of further data sets lack."""
         combined.refuse_with(**{self.starting: self.arguments[self.starting]})
-
-    def leave_out_rounds(self) -> None:
-        """Remove the rounds that early stopping left in the trained model."""
-
-    def finish(self) -> None:
-        """Add to the report the conditions that only the library knows, and warn of them."""
 
     def fit_plain(self, factor: Float | None = None, is_over: IsOver | None = None) -> None:
         """Call the parent's own ``fit``, with the weight of each row multiplied by a factor."""
@@ -608,6 +659,11 @@ class ConstrainedMixin(ConstrainedFitAttributes):
     constraints: Any
 
     _adapter_class: ClassVar[type[BoosterAdapter]]
+    # Checks the arguments of the parent's ``fit``, and the spelling of parameters.
+    _check_fit: Callable[[dict[str, Any]], None]
+    # Fits under constraints, or leaves the fit to the parent if there are none.
+    _fit_constrained: Callable[[BoosterAdapter, FitArguments, FurtherArguments], None]
+    _repr_html_inner = html_of
 
     def _construct(self, given: dict[str, Any]) -> None:
         """Set the parameters of a constructor, given its local variables, as its parent does."""
@@ -627,9 +683,6 @@ class ConstrainedMixin(ConstrainedFitAttributes):
         tags = super().__sklearn_tags__()  # type: ignore[misc]
         return with_constraints(tags, self.constraints, getattr(self, "positive", None))
 
-    def _repr_html_inner(self) -> str:
-        return html_of(self)
-
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return mime_bundle(self)
 
@@ -646,16 +699,6 @@ class ConstrainedMixin(ConstrainedFitAttributes):
         adapter = self._adapter_class(self, native, rows, given, is_observed=is_observed)
         self._fit_constrained(adapter, rows, own)
         return self
-
-    def _check_fit(self, given: dict[str, Any]) -> None:
-        """Check the arguments of the parent's ``fit``, and the spelling of parameters."""
-        raise NotImplementedError
-
-    def _fit_constrained(
-        self, adapter: BoosterAdapter, rows: FitArguments, own: FurtherArguments, /
-    ) -> None:
-        """Fit under constraints, or leave the fit to the parent if there are none."""
-        raise NotImplementedError
 
     def _fit_without_constraints(self, adapter: BoosterAdapter, own: FurtherArguments) -> None:
         """Leave the fit to the parent."""
@@ -785,11 +828,11 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedMixin):
     def _train_and_report(self, fit: ConstrainedFit, adapter: BoosterAdapter) -> FinalModel:
         """Train the returned model by the measured multipliers, and report on it."""
         with unchanged_on_error(self):
-            trained = adapter.train()
+            adapter.train()
             remove_report(self)
-            model = finalize(fit, trained.model, trained.rounds, trained.margin)
+            model = finalize(fit, adapter, adapter.rounds, adapter.train_margin)
             if (prefixes := model.prefixes) is not None:
-                rounds = prefixes["rounds"].map(trained.library_rounds)
+                rounds = prefixes["rounds"].map(adapter.grown_after)
                 self.prefixes_ = prefixes.assign(rounds=rounds)
             self.shift_ = shift = model.shift_of_mapped
             is_beside = fit.options.probabilities == "calibrated"
@@ -893,9 +936,9 @@ class ConstrainedRegressorMixin(ConstrainedMixin):
             )
         fit = self._find_multipliers(RegressionFit, options, adapter, rows, own)
         with unchanged_on_error(self):
-            trained = adapter.train()
+            adapter.train()
             remove_report(self)
-            model = finalize_regression(fit, trained.model, trained.rounds, trained.margin)
+            model = finalize_regression(fit, adapter, adapter.rounds, adapter.train_margin)
             if not model.affine.is_identity:
                 adapter.rescale(model.affine)
             if model.offsets is not None and model.offsets.values.any():

@@ -10,8 +10,7 @@ category that is missing or not the one of the node.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -29,7 +28,7 @@ class Node:
     """A split, or a leaf where `feature` is None; `weight` is the number of training rows.
 
     A split is by a threshold, or by a category where it has one. The children have the positions
-    `left` and ``left + 1``.
+    `left` and ``left + 1`` in a :class:`GroupTree`.
     """
 
     weight: float
@@ -38,11 +37,17 @@ class Node:
     threshold: float = 0.0
     category: int | None = None
     left: int = -1
+    children: tuple[Node, ...] = ()
 
     @property
     def right(self) -> int:
         """Position of the right child; -1 of leaves."""
         return self.left if self.feature is None else self.left + 1
+
+    @classmethod
+    def split(cls, left: Node, right: Node, **by: Any) -> Node:
+        """Join two subtrees by a split."""
+        return cls(left.weight + right.weight, children=(left, right), **by)
 
 
 Members: TypeAlias = dict[tuple[float, ...], tuple[float, float]]
@@ -81,39 +86,25 @@ class GroupTree:
             key = tuple(number_of(value, categories.get(j)) for value, j in level)
             members[key] = float(offsets.values[g]), max(float(count[g]), fewest)
         inside = sum(weight for _, weight in members.values())
-        outside = _Subtree(Node(max(sum(count) - inside, fewest)))
-        found = [_grow(features, set(categories), outside, 0, members)]
-        nodes = []
-        for subtree in found:  # Grows while it is read, so that nodes stand level by level.
-            left = len(found) if subtree.children else -1
-            nodes.append(replace(subtree.node, left=left))
-            found += subtree.children
+        outside = Node(max(sum(count) - inside, fewest))
+        nodes = [_grow(features, set(categories), outside, 0, members)]
+        for i, node in enumerate(nodes):  # Grows while it is read: nodes stand level by level.
+            if node.children:
+                nodes[i] = replace(node, left=len(nodes))
+                nodes += node.children
         return cls(tuple(nodes))
 
 
-@dataclass(frozen=True)
-class _Subtree:
-    """A node with the subtrees of its children."""
-
-    node: Node
-    children: tuple[_Subtree, ...] = ()
-
-    @classmethod
-    def split(cls, left: _Subtree, right: _Subtree, **by: Any) -> _Subtree:
-        """Join two subtrees by a split."""
-        return cls(Node(left.node.weight + right.node.weight, **by), (left, right))
-
-
 def _grow(
-    features: Sequence[int], categorical: set[int], outside: _Subtree, depth: int, members: Members
-) -> _Subtree:
+    features: Sequence[int], categorical: set[int], outside: Node, depth: int, members: Members
+) -> Node:
     """Grow the subtree of some groups, whose values agree in the first columns.
 
     One value of a column after the other is tested, in ascending order.
     """
     if depth == len(features):
         ((value, weight),) = members.values()
-        return _Subtree(Node(weight, value))
+        return Node(weight, value)
     parts: dict[float, Members] = {}
     for key in sorted(members):
         parts.setdefault(key[depth], {})[key] = members[key]
@@ -121,11 +112,11 @@ def _grow(
     for number, part in reversed(parts.items()):
         of_value = _grow(features, categorical, outside, depth + 1, part)
         if feature in categorical:
-            others = _Subtree.split(others, of_value, feature=feature, category=int(number))
+            others = Node.split(others, of_value, feature=feature, category=int(number))
             continue
         below, above = edges(number)
-        inner = _Subtree.split(of_value, others, feature=feature, threshold=above)
-        others = _Subtree.split(outside, inner, feature=feature, threshold=below)
+        inner = Node.split(of_value, others, feature=feature, threshold=above)
+        others = Node.split(outside, inner, feature=feature, threshold=below)
     return others
 
 
@@ -151,13 +142,15 @@ def check_number(weights: Float, n_rounds: int) -> None:
         )
 
 
-class TreeWeights(ABC):
+class TreeWeights:
     """Weights of the rounds of a trained classifier of two classes, up to its best iteration.
 
     Parameters
     ----------
     model : estimator
         The classifier, whose booster is a sum of one tree in each round.
+    n_rounds : int
+        Rounds up to the best iteration.
 
     Attributes
     ----------
@@ -165,81 +158,46 @@ class TreeWeights(ABC):
         Names of the parameters.
     start : ndarray of shape (n_parameters,)
         Parameters that leave the model as it is.
-
-    Raises
-    ------
-    ValueError
-        If the booster is no sum of trees, or has several scores of a row.
+    base : float
+        What the columns of scores leave out of each score.
     """
 
-    takes_offsets = True
-    base = 0.0  # What the columns of scores leave out of each score.
+    base = 0.0
+    _score_round: Callable[[Any, int], Array]  # Scores rows by the tree of one round.
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
-        n_rounds = self._count_rounds()
+    def __init__(self, model: Any, n_rounds: int) -> None:
+        self.model, self.n_rounds = model, n_rounds
         self.names: Sequence[str] = [f"tree[{t}]" for t in range(n_rounds)]
         self.start: Float = np.ones(n_rounds)
-
-    @abstractmethod
-    def _count_rounds(self) -> int:
-        """Refuse boosters that cannot be weighed, and count the rounds to the best iteration."""
-
-    @abstractmethod
-    def _score_round(self, X: Any, t: int) -> Array:
-        """Score rows by the tree of one round."""
-
-    @abstractmethod
-    def _change(self, parameters: Float, intercept: float) -> Any:
-        """Make the booster that has other parameters, and adds to all scores."""
-
-    @abstractmethod
-    def _append(self, tree: GroupTree) -> Any:
-        """Make the booster with one more tree."""
-
-    @abstractmethod
-    def _take(self, booster: Any) -> None:
-        """Give the classifier another booster."""
 
     def score_columns(self, X: Any, beside: Array) -> ScoreColumns:
         """Score rows by each round, and put further columns beside the scores.
 
         The matrix of float32 of shape (n_samples, n_rounds + k) is the only array of its size.
         """
-        n_rounds = len(self.names)
-        shape = len(beside), n_rounds + beside.shape[1]
+        shape = len(beside), self.n_rounds + beside.shape[1]
         matrix = np.empty(shape, dtype=np.float32, order="F")
-        for t in range(n_rounds):
+        for t in range(self.n_rounds):
             matrix[:, t] = self._score_round(X, t)
-        matrix[:, n_rounds:] = beside
+        matrix[:, self.n_rounds :] = beside
         return ScoreColumns(matrix, self.base)
-
-    def set_parameters(self, parameters: Float, intercept: float) -> None:
-        """Change the parameters, and add to all scores."""
-        self._take(self._change(parameters, intercept))
-
-    def append_offsets(self, X: Any, offsets: GroupOffsets, groups: Codes) -> None:
-        """Append a tree with the offsets of groups."""
-        self._take(self._append(GroupTree.from_offsets(X, offsets, groups)))
 
 
 class LeafValues(TreeWeights):
     """Values of the leaves of a trained classifier of two classes, up to its best iteration."""
 
-    def __init__(self, model: Any) -> None:
-        super().__init__(model)
-        values = self._read_leaves()
+    # Finds the leaf of each row of X in each tree, counted from zero within the tree.
+    _find_leaves: Callable[[Any, int], Codes]
+
+    def _set_leaves(self, values: Sequence[Any]) -> None:
+        """Make the values of the leaves of each tree the parameters."""
         self.sizes = np.array([len(of_tree) for of_tree in values])
         self.names = [f"leaf[{t}, {i}]" for t, size in enumerate(self.sizes) for i in range(size)]
         self.start = np.concatenate(values).astype(np.float64)
 
-    @abstractmethod
-    def _read_leaves(self) -> Sequence[Any]:
-        """Read the values of the leaves of each tree."""
-
-    @abstractmethod
-    def _find_leaves(self, X: Any, n_samples: int) -> Codes:
-        """Find the leaf of each row in each tree, counted from zero within the tree."""
+    def split_leaves(self, parameters: Float) -> list[Float]:
+        """Split parameters into the values of each tree."""
+        return np.split(parameters, np.cumsum(self.sizes)[:-1])
 
     def score_columns(self, X: Any, beside: Array) -> ScoreColumns:
         """Make a column for each leaf, which is one for its rows, and put further ones beside."""

@@ -57,25 +57,21 @@ class _Reader:
                 members[name] = self.value(depth + 1)
             return members
         if marker == b"[":
-            return self._array(depth)
+            of_type, marker = None, self._take(1)
+            if marker == b"$":  # numbers of one type
+                of_type, marker = self._take(1), self._take(1)
+            if marker != b"#":
+                raise ValueError(f"there should be a length at byte {self.at - 1}")
+            count = self._length()
+            if of_type is not None:
+                return self._numbers(of_type, count)
+            return [self.value(depth + 1) for _ in range(count)]
         if marker == b"S":
             return self._text()
         if marker in CONSTANTS:
             return CONSTANTS[marker]
-        of_type = self._type_of(marker)
-        number = self._numbers(of_type, 1)[0]
-        return number if of_type.kind == "f" else int(number)
-
-    def _array(self, depth: int) -> Any:
-        of_type, marker = None, self._take(1)
-        if marker == b"$":  # numbers of one type
-            of_type, marker = self._type_of(self._take(1)), self._take(1)
-        if marker != b"#":
-            raise ValueError(f"there should be a length at byte {self.at - 1}")
-        count = self._length()
-        if of_type is not None:
-            return self._numbers(of_type, count)
-        return [self.value(depth + 1) for _ in range(count)]
+        number = self._numbers(marker, 1)[0]
+        return number if number.dtype.kind == "f" else int(number)
 
     def _text(self) -> str:
         return self._take(self._length()).decode("utf-8", "surrogateescape")
@@ -84,31 +80,23 @@ class _Reader:
         begin, marker = self.at, self._take(1)
         if marker not in INTEGERS:
             raise ValueError(f"there should be a length at byte {begin}")
-        digits = self._take(NUMBERS[marker].itemsize)
-        value = int.from_bytes(digits, "big", signed=marker != b"U")
+        value = int(self._numbers(marker, 1)[0])
         if value < 0:
             raise ValueError(f"there is a negative length at byte {begin}")
         return value
 
-    def _numbers(self, of_type: np.dtype[Any], count: int) -> np.ndarray[Any, Any]:
-        begin = self._advance(count * of_type.itemsize)
-        return np.frombuffer(self.data, of_type, count, begin)
-
-    def _type_of(self, marker: bytes) -> np.dtype[Any]:
+    def _numbers(self, marker: bytes, count: int) -> np.ndarray[Any, Any]:
+        """Read numbers of one type as a view of the bytes."""
         if marker not in NUMBERS:
             raise ValueError(f"there is no value at byte {self.at - 1}")
-        return NUMBERS[marker]
-
-    def _take(self, size: int) -> bytes:
-        begin = self._advance(size)
-        return bytes(self.data[begin : self.at])
-
-    def _advance(self, size: int) -> int:
-        """Go on by some bytes, and return the position before."""
-        begin, self.at = self.at, self.at + size
+        begin, kind = self.at, NUMBERS[marker]
+        self.at += count * kind.itemsize
         if self.at > len(self.data):
             raise ValueError(f"it ends after {len(self.data)} bytes, too early")
-        return begin
+        return np.frombuffer(self.data, kind, count, begin)
+
+    def _take(self, size: int) -> bytes:
+        return self._numbers(b"U", size).tobytes()
 
 
 def write(value: Any) -> bytearray:

@@ -8,15 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
-from black_box_fits import (
-    LIBRARIES,
-    ROUNDS,
-    draw,
-    g_mean_loss,
-    make,
-    mean_g_mean_loss,
-    with_group,
-)
+from black_box_fits import LIBRARIES, ROUNDS, draw, g_mean_loss, make, mean_g_mean_loss, with_group
 from helpers import CLASSIFIERS
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV

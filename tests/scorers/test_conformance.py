@@ -10,14 +10,7 @@ import warnings
 
 import numpy as np
 import pytest
-from conforming import (
-    BINARY_PARENTS,
-    OPTIONS,
-    OWN,
-    PARENTS,
-    estimators,
-    library_of,
-)
+from conforming import BINARY_PARENTS, OPTIONS, OWN, PARENTS, estimators, library_of
 from sklearn.utils import shuffle
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 

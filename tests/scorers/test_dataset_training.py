@@ -54,11 +54,7 @@ def test_it_gives_the_model_of_the_classifier(rows, weighted, measure_on, solver
     weight = weight[TRAINING] if weighted else None
     groups = {"g": g[TRAINING]}
     expected = ConstrainedLGBMClassifier(
-        constraints=RULES,
-        n_estimators=ROUNDS,
-        measure_on=measure_on,
-        solver=solver,
-        **OWN,
+        constraints=RULES, n_estimators=ROUNDS, measure_on=measure_on, solver=solver, **OWN
     ).fit(X[TRAINING], y[TRAINING], sample_weight=weight, sensitive_features=groups)
     found = train(
         PARAMS, dataset(rows, TRAINING, weight=weight), ROUNDS, constraints=RULES,

@@ -6,17 +6,7 @@ import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import pytest
-from drop_in_fits import (
-    BOOSTERS,
-    EACH,
-    PARITY,
-    SLACK,
-    apart,
-    gap_of,
-    make,
-    rates_of,
-    with_solver,
-)
+from drop_in_fits import BOOSTERS, EACH, PARITY, SLACK, apart, gap_of, make, rates_of, with_solver
 from helpers import quiet
 from sklearn.metrics import log_loss as mean_log_loss
 

@@ -29,11 +29,11 @@ def scores_of(features, y, weight):
     """Grow a booster on half of the rows, and score the others."""
     training, held = np.arange(0, 600, 2), np.arange(1, 600, 2)
     given = {"label": y[training], "weight": weight[training]}
-    matrix = features.training(training, None, feature_weights=np.array([1, 2, 0, 1.0]), **given)
+    matrix = features.training(training, feature_weights=np.array([1, 2, 0, 1.0]), **given)
     booster = xgb.Booster({"colsample_bynode": 0.5, "seed": 1, "max_bin": 32}, [matrix])
     for i in range(5):
         booster.update(matrix, i)
-    return booster.predict(features.held(held, matrix), output_margin=True)
+    return booster.predict(features.held(held), output_margin=True)
 
 
 def test_batches_are_binned_as_all_rows(rows):

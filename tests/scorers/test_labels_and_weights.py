@@ -6,18 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import BOTH
-from input_data import (
-    LINEAR,
-    RNG,
-    RULE,
-    SEVERAL,
-    N,
-    X,
-    Y,
-    make,
-    polars,
-    pyarrow,
-)
+from input_data import LINEAR, RNG, RULE, SEVERAL, N, X, Y, make, polars, pyarrow
 
 import gbm_constrained as gc
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression

@@ -5,16 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from drop_in_fits import (
-    BOOSTERS,
-    CLASSIFIERS,
-    EACH,
-    PARITY,
-    SLACK,
-    WHERE,
-    gap_of,
-    make,
-)
+from drop_in_fits import BOOSTERS, CLASSIFIERS, EACH, PARITY, SLACK, WHERE, gap_of, make
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.model_selection import (

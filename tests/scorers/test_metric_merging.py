@@ -163,7 +163,7 @@ def test_what_lightgbm_has_seen_of_a_feature_is_what_any_fold_has():
         for rows in FOLDS
         for y in [Y["binary"][rows]]
     ]
-    merged = of_lightgbm.merge_texts([model.booster_.model_to_string() for model in models])
+    merged = of_lightgbm.merge_boosters([model.booster_ for model in models]).model_to_string()
     infos = re.search("^feature_infos=(.*)$", merged, flags=re.M)[1].split(" ")
     seen = X.iloc[np.unique(np.concatenate(FOLDS))]
     for name, info in zip("abc", infos, strict=False):

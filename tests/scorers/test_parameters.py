@@ -27,7 +27,7 @@ from sklearn.linear_model import LogisticRegression
 import gbm_constrained as gc
 from gbm_constrained.fit.options import SOLVER_PARAMETERS, check_spelling
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
-from gbm_constrained.scorers.lightgbm.estimators import ALIASES
+from gbm_constrained.scorers.lightgbm.parameters import ALIASES
 
 # A value of each constructor parameter, with others that let it do something.
 CONSTRUCTOR = {

@@ -11,17 +11,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
-from drop_in_fits import (
-    BOOSTERS,
-    EACH,
-    PARITY,
-    SLACK,
-    WHERE,
-    counted,
-    gap_of,
-    make,
-    with_solver,
-)
+from drop_in_fits import BOOSTERS, EACH, PARITY, SLACK, WHERE, counted, gap_of, make, with_solver
 from helpers import quiet
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression

@@ -31,7 +31,7 @@ REFUSED = {
 }
 
 
-class _Rows:
+class DatasetRows:
     """Features, labels, weights and starting scores of a ``Dataset``, as ``fit`` takes them."""
 
     def __init__(self, data: Any, name: str) -> None:
@@ -156,9 +156,10 @@ def train(
         if value:
             raise TypeError(f"{name}= has no meaning under constraints: {REFUSED[name]}.")
     check_sensitive_sets(sensitive_features_valid, len(sets), "sensitive_features_valid")
-    rows = _Rows(train_set, "train_set")
+    rows = DatasetRows(train_set, "train_set")
     evaluated = [
-        rows if one is train_set else _Rows(one, f"valid_sets[{i}]") for i, one in enumerate(sets)
+        rows if one is train_set else DatasetRows(one, f"valid_sets[{i}]")
+        for i, one in enumerate(sets)
     ]
     named = _read_parameters(params, train_set, num_boost_round)
     model = ConstrainedLGBMClassifier(**named, constraints=constraints, **others)

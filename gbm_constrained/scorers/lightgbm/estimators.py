@@ -27,26 +27,13 @@ import numpy as np
 from sklearn.preprocessing import LabelEncoder
 
 from gbm_constrained._typing import Array
-from gbm_constrained.data.exact_sums import Machine
 from gbm_constrained.data.validation import check_labels
 from gbm_constrained.decision.choose import Criterion
-from gbm_constrained.fit import model_note
+from gbm_constrained.fit import model_note, options
 from gbm_constrained.fit.callbacks import ConstraintCallback
 from gbm_constrained.fit.checkpoint import State
-from gbm_constrained.fit.fit import ConstrainedFit, EvaluationArguments, weight_of_rows
+from gbm_constrained.fit.fit import weight_of_rows
 from gbm_constrained.fit.fitted_report import remove_report
-from gbm_constrained.fit.options import (
-    EarlyStoppingOn,
-    GuaranteeOption,
-    Iterate,
-    MeasureOn,
-    OnInfeasible,
-    Probabilities,
-    SolverName,
-    check_spelling,
-    drop_solver_parameters,
-    with_known_parameters,
-)
 from gbm_constrained.scorers.base import (
     ConstrainedBoosterMixin,
     ConstrainedRegressorMixin,
@@ -55,24 +42,8 @@ from gbm_constrained.scorers.base import (
     document_estimator,
     document_from,
 )
+from gbm_constrained.scorers.lightgbm import models, parameters
 from gbm_constrained.scorers.lightgbm.fits import LightGBMAdapter, LightGBMRegressionAdapter
-from gbm_constrained.scorers.lightgbm.models import (
-    add_note,
-    best_iteration,
-    classifier_of,
-    merge_boosters,
-    read_file,
-    regressor_of,
-    split_trees,
-)
-from gbm_constrained.scorers.lightgbm.parameters import (
-    ALIASES,
-    check_categories,
-    find_class_weights,
-    find_parameter,
-    find_reported_name,
-    has_early_stopping,
-)
 from gbm_constrained.solvers.base import SolverMethod
 
 # Attributes of a fit that the library's own file leaves out.
@@ -108,14 +79,17 @@ class DrivenLGBMMixin(_Parent):
     def _check_fit(self, given: dict[str, Any]) -> None:
         if given["eval_X"] is None and given["eval_y"] is None:  # new in LightGBM 4.7
             del given["eval_X"], given["eval_y"]
-        check_categories(given["X"], "X")
-        known = {"deterministic", "early_stopping_round", *ALIASES["early_stopping_round"]}
-        check_spelling(self, self._other_params, known)
+        parameters.check_categories(given["X"], "X")
+        known = {
+            "deterministic",
+            "early_stopping_round",
+            *parameters.ALIASES["early_stopping_round"],
+        }
+        options.check_spelling(self, self._other_params, known)
         given["sample_weight"] = weight_of_rows(given["sample_weight"], given["y"])
 
     def _write_booster(self) -> bytes:
-        text: str = self.booster_.model_to_string()
-        return text.encode()
+        return bytes(self.booster_.model_to_string().encode())
 
     def _booster_state(self) -> State:
         """Give all that merged boosters, and those that go on with this one, keep of it."""
@@ -127,9 +101,9 @@ class DrivenLGBMMixin(_Parent):
             "records": self._evals_result,
         }
 
-    def _merge_boosters(self, models: Sequence[Any]) -> None:
+    def _merge_boosters(self, members: Sequence[Any]) -> None:
         """Take the booster whose raw score is the mean of those of several models."""
-        self._Booster = merge_boosters([model.booster_ for model in models])
+        self._Booster = models.merge_boosters([model.booster_ for model in members])
         # All that one of them knows of its evaluation sets is its own.
         self._best_iteration, self._evals_result = self._Booster.best_iteration, {}
         self._best_score = self._Booster.best_score = defaultdict(OrderedDict)
@@ -168,7 +142,7 @@ class DrivenLGBMMixin(_Parent):
     # parameters and evaluate some metrics on raw scores, which tests notice.
     def _process_params(self, stage: str) -> dict[str, Any]:
         params: dict[str, Any] = super()._process_params(stage=stage)
-        drop_solver_parameters(params)
+        options.drop_solver_parameters(params)
         if stage == "fit":
             params.update(self.__dict__.get("_fit_params", {}))
         return params
@@ -209,14 +183,14 @@ class DrivenLGBMMixin(_Parent):
             )
         booster = self.booster_
         text = booster.model_to_string(num_iteration, start_iteration, importance_type)
-        end = best_iteration(booster)
+        end = models.best_iteration(booster)
         stop = num_iteration if num_iteration is not None and num_iteration > 0 else end
         whole = start_iteration <= 0 and stop >= end
         kept = LIBRARY_ATTRIBUTES if whole else OF_ANY_PART
         library = {name: vars(self)[name] for name in kept if name in vars(self)}
-        rounds = len(split_trees(text)[1]) // booster.num_model_per_iteration()
+        rounds = len(models.split_trees(text)[1]) // booster.num_model_per_iteration()
         note = model_note.write_note(self, rounds, library, is_whole=whole, model=text)
-        text = add_note(text, model_note.NAME, note)
+        text = models.add_note(text, model_note.NAME, note)
         Path(fname).write_text(text, encoding="utf-8", newline="\n")
 
     def load_model(self, fname: Any) -> Any:
@@ -239,7 +213,7 @@ class DrivenLGBMMixin(_Parent):
         """
         source = f"The file {fname}"
         try:
-            text, written = read_file(fname, model_note.NAME)
+            text, written = models.read_file(fname, model_note.NAME)
             model_note.check_unchanged(written, text)
             objective, n_classes = self._kind_of(text)
             booster = lgb.Booster(model_str=text)
@@ -261,12 +235,12 @@ class DrivenLGBMMixin(_Parent):
         return self
 
 
-class _DrivenClassifierMixin(DrivenLGBMMixin, ConstrainedBoosterMixin):
+class DrivenLGBMClassifierMixin(DrivenLGBMMixin, ConstrainedBoosterMixin):
     """All that a constrained classifier adds: LightGBM looks at two bases for parameters."""
 
 
 @document_estimator
-class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):
+class ConstrainedLGBMClassifier(DrivenLGBMClassifierMixin, lgb.LGBMClassifier):
     """LightGBM classifier trained under constraints on its error rates.
 
     A real :class:`lightgbm.LGBMClassifier`: every parameter, method and attribute of the parent
@@ -291,7 +265,7 @@ class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):
     """
 
     _adapter_class = LightGBMAdapter
-    _kind_of = staticmethod(classifier_of)
+    _kind_of = staticmethod(models.classifier_of)
 
     # Splitters of scikit-learn request groups by the same name and with the same meaning.
     __metadata_request__fit: ClassVar = {"groups": True}
@@ -320,22 +294,22 @@ class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):
         importance_type: str = "split",
         constraints: Any = None,
         positive: Any = None,
-        iterate: Iterate = "last",
-        measure_on: MeasureOn = "auto",
-        guarantee: GuaranteeOption = None,
-        probabilities: Probabilities = "shifted",
-        on_infeasible: OnInfeasible = "warn",
-        early_stopping_on: EarlyStoppingOn = "metric",
+        iterate: options.Iterate = "last",
+        measure_on: options.MeasureOn = "auto",
+        guarantee: options.GuaranteeOption = None,
+        probabilities: options.Probabilities = "shifted",
+        on_infeasible: options.OnInfeasible = "warn",
+        early_stopping_on: options.EarlyStoppingOn = "metric",
         select: Criterion = "error",
         group_thresholds: bool = False,
         maximize: Any = None,
         minimize: Any = None,
-        solver: SolverName | SolverMethod = "auto",
+        solver: options.SolverName | SolverMethod = "auto",
         **kwargs: Any,
     ) -> None:
         self._construct(locals())
 
-    @with_known_parameters
+    @options.with_known_parameters
     @document_from(FurtherArguments)
     def fit(
         self,
@@ -393,9 +367,9 @@ class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):
 
         The scores are those of so many first rounds; up to the best iteration by default.
         """
-        if find_parameter(self, "boosting", "gbdt") not in ("rf", "random_forest"):
+        if parameters.find_parameter(self, "boosting", "gbdt") not in ("rf", "random_forest"):
             return np.asarray(scores)
-        asked = rounds if rounds is not None and rounds > 0 else best_iteration(booster)
+        asked = rounds if rounds is not None and rounds > 0 else models.best_iteration(booster)
         return np.asarray(scores / min(asked, booster.current_iteration()))
 
     def _raw_margin(self, X: Any, start: Any = None) -> Any:
@@ -458,12 +432,12 @@ class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):
         return of_parent(raw_score=raw_score, num_iteration=num_iteration)
 
 
-class _DrivenRegressorMixin(DrivenLGBMMixin, ConstrainedRegressorMixin):
+class DrivenLGBMRegressorMixin(DrivenLGBMMixin, ConstrainedRegressorMixin):
     """All that a constrained regressor adds: LightGBM looks at two bases for parameters."""
 
 
 @document_estimator
-class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):
+class ConstrainedLGBMRegressor(DrivenLGBMRegressorMixin, lgb.LGBMRegressor):
     """LightGBM regressor trained under constraints on means of losses and predictions.
 
     A real :class:`lightgbm.LGBMRegressor`: every parameter, method and attribute of the parent is
@@ -489,7 +463,7 @@ class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):
     """
 
     _adapter_class = LightGBMRegressionAdapter
-    _kind_of = staticmethod(regressor_of)
+    _kind_of = staticmethod(models.regressor_of)
 
     def __init__(
         self,
@@ -514,16 +488,16 @@ class ConstrainedLGBMRegressor(_DrivenRegressorMixin, lgb.LGBMRegressor):
         n_jobs: int | None = None,
         importance_type: str = "split",
         constraints: Any = None,
-        measure_on: MeasureOn = "auto",
-        guarantee: GuaranteeOption = None,
-        early_stopping_on: EarlyStoppingOn = "metric",
+        measure_on: options.MeasureOn = "auto",
+        guarantee: options.GuaranteeOption = None,
+        early_stopping_on: options.EarlyStoppingOn = "metric",
         group_shifts: bool = False,
-        solver: SolverName | SolverMethod = "auto",
+        solver: options.SolverName | SolverMethod = "auto",
         **kwargs: Any,
     ) -> None:
         self._construct(locals())
 
-    @with_known_parameters
+    @options.with_known_parameters
     @document_from(FurtherArguments)
     def fit(
         self,
@@ -608,98 +582,10 @@ def join_network(network: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         tiny.free_network()
 
 
-class _ShardAdapter(LightGBMAdapter):
-    """``BoosterAdapter`` of a machine that may lack classes and groups."""
-
-    def check_machines(self, *, has_constraints: bool) -> None:
-        """Refuse rows and parameters that LightGBM cannot train with on several machines."""
-        learner = find_parameter(self.model, "tree_learner", "data")
-        allowed = TREE_LEARNERS if has_constraints else (*TREE_LEARNERS, *VOTING)
-        if learner not in allowed:
-            reason = ", and constraints are sums over all of them" if has_constraints else ""
-            raise ValueError(
-                f"tree_learner must be one of {list(allowed)} where rows are on several machines"
-                f"{reason}, got {learner!r}: leave it out, which is 'data' here."
-            )
-        if not has_constraints and has_early_stopping(self.model, self.arguments["callbacks"]):
-            raise ValueError(
-                "Early stopping compares values that LightGBM computes from the rows of one "
-                "machine, so that machines would stop at different rounds: leave it out, or fit "
-                "gbm_constrained.ConstrainedLGBMClassifier on one machine."
-            )
-        if len(self.y) < 2:
-            raise ValueError(
-                f"A machine has {len(self.y)} rows, and LightGBM needs 2 on each: divide "
-                f"the rows among fewer machines."
-            )
-        self.check_tables(self.arguments["eval_set"] or ())
-
-    def bind(self, fit: ConstrainedFit) -> EvaluationArguments:
-        """Check the arguments that depend on the rows, and list the evaluation sets."""
-        bound = super().bind(fit)
-        if bound.has_patience and fit.options.early_stopping_on == "metric":
-            raise ValueError(
-                "early_stopping_on='metric' compares values that LightGBM computes from the rows "
-                "of one machine, so that machines would stop at different rounds: give "
-                "early_stopping_on='constraints', whose values are of the rows of all machines."
-            )
-        self.metrics = [], []  # They would be of the rows of one machine.
-        return bound
-
-
-class _ShardParent(lgb.LGBMClassifier):
-    """LightGBM's classifier, whose labels on a machine need not be of all classes."""
-
-    machine: Machine
-    network: Mapping[str, Any]
-    _number_classes: Callable[[Array], None]
-    _class_weight: Any
-
-    def fit(self, X: Any, y: Any, *given: Any, **others: Any) -> Any:
-        """Train with the other machines on the rows of all of them.
-
-        The parent finds its classes among the labels of this machine, and is left out.
-        """
-        classes, codes = check_labels(y, communicator=self.machine.communicator)
-        self._number_classes(classes)
-        if self.class_weight is not None:
-            factor = find_class_weights(
-                self.class_weight, classes, codes, self.machine.communicator
-            )
-            self._class_weight = dict(enumerate(factor))
-        if self.objective is None:
-            self._objective = None
-        if others.get("eval_set") is not None:
-            others["eval_set"] = [
-                (X_i, self._le.transform(y_i)) for X_i, y_i in others["eval_set"]
-            ]
-        metric = others.get("eval_metric")
-        if isinstance(metric, (str, list)):
-            others["eval_metric"] = _name_metrics(metric, classes.size)
-        return lgb.LGBMModel.fit(self, X, codes, *given, **others)
-
-    def _process_params(self, stage: str) -> dict[str, Any]:
-        params: dict[str, Any] = super()._process_params(stage=stage)
-        if stage != "fit":
-            return params
-        params.update(self.network)
-        if self.network and find_parameter(self, "tree_learner", "data") in VOTING:
-            params["tree_learner"] = "voting"
-        return params
-
-
-def _name_metrics(metric: str | list[Any], n_classes: int) -> list[Any]:
-    """Name errors and log losses by the number of classes, as the parent's own ``fit`` does."""
-    kinds = "error", "logloss"
-    names = {*kinds, *(f"{prefix}_{kind}" for prefix in ("binary", "multi") for kind in kinds)}
-    return [
-        find_reported_name(one, n_classes) if one in names else one
-        for one in (metric if isinstance(metric, list) else [metric])
-    ]
-
-
-class ShardLGBMClassifier(ShardMixin, ConstrainedLGBMClassifier, _ShardParent):
+class ShardLGBMClassifier(ShardMixin, ConstrainedLGBMClassifier):
     """A classifier of LightGBM whose training rows are on several machines.
+
+    Its labels on a machine need not be of all classes.
 
     Attributes
     ----------
@@ -707,6 +593,64 @@ class ShardLGBMClassifier(ShardMixin, ConstrainedLGBMClassifier, _ShardParent):
         Parameters that :func:`join_network` gives.
     """
 
-    _adapter_class = _ShardAdapter
     _local_class = ConstrainedLGBMClassifier
     _of_shard = ("machine", "network")
+
+    network: Mapping[str, Any]
+
+    def _check_machines(self, adapter: LightGBMAdapter, *, has_constraints: bool) -> None:
+        """Refuse rows and parameters that LightGBM cannot train with on several machines."""
+        learner = parameters.find_parameter(self, "tree_learner", "data")
+        allowed = TREE_LEARNERS if has_constraints else (*TREE_LEARNERS, *VOTING)
+        if learner not in allowed:
+            reason = ", and constraints are sums over all of them" if has_constraints else ""
+            raise ValueError(
+                f"tree_learner must be one of {list(allowed)} where rows are on several machines"
+                f"{reason}, got {learner!r}: leave it out, which is 'data' here."
+            )
+        if not has_constraints and parameters.has_early_stopping(
+            self, adapter.arguments["callbacks"]
+        ):
+            raise ValueError(
+                "Early stopping compares values that LightGBM computes from the rows of one "
+                "machine, so that machines would stop at different rounds: leave it out, or fit "
+                "gbm_constrained.ConstrainedLGBMClassifier on one machine."
+            )
+        if len(adapter.y) < 2:
+            raise ValueError(
+                f"A machine has {len(adapter.y)} rows, and LightGBM needs 2 on each: divide "
+                f"the rows among fewer machines."
+            )
+        adapter.check_tables(adapter.arguments["eval_set"] or ())
+
+    def _fit_parent(self, native: Callable[..., Any], X: Any, y: Any, **given: Any) -> Any:
+        """Train with the other machines on the rows of all of them.
+
+        The parent finds its classes among the labels of this machine, and is left out.
+        """
+        communicator = self.machine.communicator
+        classes, codes = check_labels(y, communicator=communicator)
+        self._number_classes(classes)
+        if self.class_weight is not None:
+            factor = parameters.find_class_weights(self.class_weight, classes, codes, communicator)
+            self._class_weight = dict(enumerate(factor))
+        if self.objective is None:
+            self._objective = None
+        if given.get("eval_set") is not None:
+            given["eval_set"] = [(X_i, self._le.transform(y_i)) for X_i, y_i in given["eval_set"]]
+        metric, kinds = given.get("eval_metric"), ("error", "logloss")
+        names = {*kinds, *(f"{prefix}_{kind}" for prefix in ("binary", "multi") for kind in kinds)}
+        if isinstance(metric, (str, list)):  # The parent's ``fit`` names some by the classes.
+            given["eval_metric"] = [
+                parameters.find_reported_name(one, classes.size) if one in names else one
+                for one in (metric if isinstance(metric, list) else [metric])
+            ]
+        return lgb.LGBMModel.fit(self, X, codes, **given)
+
+    def _process_params(self, stage: str) -> dict[str, Any]:
+        params: dict[str, Any] = super()._process_params(stage=stage)
+        if stage == "fit":
+            params.update(self.network)
+            if self.network and parameters.find_parameter(self, "tree_learner", "data") in VOTING:
+                params["tree_learner"] = "voting"
+        return params

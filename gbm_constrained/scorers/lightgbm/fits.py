@@ -7,7 +7,7 @@ import inspect
 import os
 import warnings
 from collections import OrderedDict, defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -37,20 +37,37 @@ from gbm_constrained.fit.metric_report import clone_plain
 from gbm_constrained.fit.native_models import IsOver, PartRows
 from gbm_constrained.fit.options import check_number
 from gbm_constrained.fit.problem import LibrarySettings, TreeLimits
-from gbm_constrained.problem.losses import (
-    MAX_DELTA_STEP,
-    ObjectiveName,
-    RegressionObjective,
-    check_parameter,
-)
+from gbm_constrained.problem.losses import MAX_DELTA_STEP, ObjectiveName, RegressionObjective
 from gbm_constrained.problem.rows import count_threads
-from gbm_constrained.scorers.base import BoosterAdapter, Trained, TrainedPart, map_scores
+from gbm_constrained.scorers.base import (
+    BoosterAdapter,
+    LibraryFoldBooster,
+    TrainedPart,
+    map_scores,
+    read_objective,
+)
 from gbm_constrained.scorers.lightgbm import models, parameters
 from gbm_constrained.solvers.base import Solver
 
 
-class _FoldBooster:
-    """A booster on some of the rows, grown as the parent's own ``fit`` would.
+def read_scores(evaluate: Callable[..., Any]) -> list[Array]:
+    """Read the scores that a booster has of data sets, given its method that evaluates them.
+
+    LightGBM adds each new tree once to the scores of every data set. Metrics are the way to these
+    scores, and a metric that returns no values is not recorded. The next call writes them anew.
+    """
+    found: list[Array] = []
+
+    def read(scores: Array, _: Any) -> list[Any]:
+        found.append(scores)
+        return []
+
+    evaluate(feval=read)
+    return found
+
+
+class LGBMFoldBooster(LibraryFoldBooster):
+    """A booster of LightGBM on some of the rows, grown as the parent's own ``fit`` would.
 
     Parameters
     ----------
@@ -62,10 +79,8 @@ class _FoldBooster:
         Parameters of the native learner.
     X : array-like
         Features of all rows, for scores of prefixes.
-    fold : Fold
-        Rows that the booster is grown on, and those that it is measured on.
-    solver : Solver or None
-        Solver that gives the gradients; None stands for the library's own objective.
+    fold, solver
+        As of :class:`LibraryFoldBooster`.
     """
 
     def __init__(
@@ -77,12 +92,11 @@ class _FoldBooster:
         fold: Fold,
         solver: Solver | None,
     ) -> None:
+        super().__init__(fold, solver)
         fit, start = adapter.fit, adapter.arguments["init_score"]
         if not adapter.has_offset:  # One row stands for all.
             start = _repeat(adapter.intercept, 1)
         start = np.asarray(start, dtype=np.float64)
-        self.solver = solver
-        self.rows = {"training": fold.training, "held": fold.held}
         # Under an objective of its own, LightGBM would hand out probabilities and no scores.
         self.gradient: Any = fit.problem.own_gradient(fold.training) if solver is None else solver
         self.params, self.n_rounds, self.X = dict(params), fit.library.n_rounds, X
@@ -95,16 +109,12 @@ class _FoldBooster:
         training, held = (_take(whole, rows) for rows in self.rows.values())
         self.booster = lgb.Booster(self.params, training)
         self.booster.add_valid(held, "held")
-        self.booster._Booster__set_objective_to_none = True  # as in Observer
-        self._final: dict[str, Array] = {}
+        self.booster._Booster__set_objective_to_none = True  # as in LightGBMAdapter
 
     def grow(self, rounds: int) -> None:
-        def objective(margin: Array, _: Any) -> Any:
-            return self.gradient(margin + self.start)
-
         for schedule in self.schedules:
             schedule(CallbackEnv(self.booster, self.params, rounds, 0, self.n_rounds, None))
-        self.booster.update(fobj=objective)
+        self.booster.update(fobj=lambda margin, _: self.gradient(margin + self.start))
         self.trees_after.append(self.booster.current_iteration())
 
     def state(self) -> State:
@@ -123,32 +133,17 @@ class _FoldBooster:
         self.booster = lgb.Booster(model_str=self.booster.model_to_string(num_iteration=-1))
         self.solver = self.gradient = None
 
-    def held_margin(self, rounds: int | None = None) -> Array:
-        return self._margin("held", rounds)
-
-    def own_margin(self, rounds: int) -> Array:
-        return self._margin("training", rounds)
-
     def _margin(self, name: str, rounds: int | None) -> Array:
         """Score rows that the booster has, which LightGBM hands out after all rounds only."""
         if rounds is not None and self.trees_after[rounds] != self.trees_after[-1]:
-            of_prefix = self.booster.predict(
-                take_rows(self.X, self.rows[name]),
-                raw_score=True,
-                num_iteration=self.trees_after[rounds],
-            )
-            return np.asarray(of_prefix) + self.predicted
+            X, n_trees = take_rows(self.X, self.rows[name]), self.trees_after[rounds]
+            scores = self.booster.predict(X, raw_score=True, num_iteration=n_trees)
+            return np.asarray(scores) + self.predicted
         if name in self._final:  # A booster that is restored or released has no rows.
             return self._final[name]
-        kept: list[Array] = []
-
-        def keep(margin: Array, _: Any) -> list[Any]:
-            kept.append(margin + self.predicted)
-            return []
-
         evaluate = self.booster.eval_valid if name == "held" else self.booster.eval_train
-        evaluate(feval=keep)
-        return kept[0]
+        (margin,) = read_scores(evaluate)
+        return margin + self.predicted
 
 
 def _take(whole: lgb.Dataset, rows: Codes) -> lgb.Dataset:
@@ -163,6 +158,10 @@ class LightGBMAdapter(BoosterAdapter):
 
     Attributes
     ----------
+    begin : int
+        Rounds of the model that was continued.
+    grown_in : list of int
+        Rounds of the fit that have found a split, from zero on.
     starts : list
         Scores of the user that each evaluation set starts from.
     intercept : ndarray
@@ -179,19 +178,71 @@ class LightGBMAdapter(BoosterAdapter):
     records = "_evals_result"
     order_of_scores = "F"
     compares_names = False
+    predict_takes_start = False
     spaces: ClassVar = {"trees": models.LGBMTreeWeights, "leaves": models.LGBMLeafValues}
 
-    def __init__(self, model: Any, *given: Any, is_observed: bool) -> None:
-        super().__init__(model, *given, is_observed=is_observed)
+    def __init__(self, *given: Any, is_observed: bool) -> None:
+        super().__init__(*given, is_observed=is_observed)
+        self.begin, self.grown_in = 0, list[int]()
         self.starts: list[Any] = []
         self.intercept: Array = np.zeros(1)
         self.metrics: tuple[list[str], list[Any]] = [], []
         self.measured: dict[int, EvaluationSet] = {}
-        self.observer: parameters.Observer
         self.held: dict[EvaluationSet, Any] = {}
 
     def _parameter(self, name: str, default: Any) -> Any:
         return parameters.find_parameter(self.model, name, default)
+
+    def grown_after(self, rounds: int) -> int:
+        return self.begin + int(np.searchsorted(self.grown_in, rounds))
+
+    def _observe(self, stopping: Sequence[Callable[[Any], None]]) -> list[Callable[[Any], None]]:
+        """Make the callbacks that measure evaluation sets, before and after a round, and at last.
+
+        `stopping` are those of early stopping, which names the best round where training ends
+        before it is met.
+        """
+        fit = self.fit
+        # LightGBM recognises training rows in eval_set only, and reads those of eval_X again.
+        by_pair, combined = self.arguments["eval_set"] is not None, fit.data.combined
+        scored = [
+            i
+            for i, (X, y) in enumerate(self.pairs)
+            if not (by_pair and X is combined.X and y is combined.y)
+        ]
+
+        def measure(booster: lgb.Booster, rounds: int) -> None:
+            for i, margin in zip(scored, read_scores(booster.eval_valid), strict=True):
+                start = self.starts[i]  # ``predict`` does not add it.
+                if start is not None:
+                    margin = margin - np.asarray(start, dtype=np.float64)
+                if i in self.measured:  # All others are training rows.
+                    self.measure_round(self.measured[i], rounds, margin)
+
+        def before(env: Any) -> None:
+            self.begin = env.begin_iteration
+            # Private: states that there is no objective to drop, so that update() does not reset
+            # the parameters once more and with them the stream of column samples. Without this
+            # line the model is as good, but not equal to the native one.
+            env.model._Booster__set_objective_to_none = True
+            if env.iteration > env.begin_iteration:
+                return
+            if any(map(self.moves_multipliers, fit.evaluation_sets[-1:])):
+                measure(env.model, 0)
+
+        def after(env: Any) -> None:
+            rounds = fit.solver.rounds
+            if env.model.current_iteration() > self.begin + len(self.grown_in):
+                self.grown_in.append(rounds - 1)
+            if fit.evaluation_sets and fit.is_measured_after(rounds):
+                measure(env.model, rounds)
+            if env.iteration + 1 == env.end_iteration:
+                (margin,) = read_scores(env.model.eval_train)
+                self.train_margin = margin.copy()
+
+        before.before_iteration = True  # type: ignore[attr-defined]
+        after.order = 5  # type: ignore[attr-defined]  # before early stopping ends the round
+        return [before, after, parameters.end_rounds(fit.notifier.is_training_over, stopping)]
 
     def list_pairs(self) -> Any:
         names = ("eval_set", "eval_X", "eval_y")
@@ -224,13 +275,15 @@ class LightGBMAdapter(BoosterAdapter):
         return [*values, *[None] * n_sets][:n_sets]
 
     def without_gradients(self) -> str | None:
-        return parameters.find_without_gradients(self.model)
+        objective = parameters.find_objective(self.model)
+        if callable(objective):
+            return f"objective={objective!r}"
+        is_native = parameters.read_as("objective", objective, "") in parameters.NATIVE_OBJECTIVES
+        return parameters.find_own_boosting(self.model) if is_native else None
 
     def prepare_part(self, plain: Any, part: PartRows) -> dict[str, Any]:
         given = dict(self.arguments)
-        given["callbacks"] = [
-            c for c in given["callbacks"] or () if parameters.is_early_stopping(c)
-        ] or None
+        given["callbacks"] = parameters.split_callbacks(given["callbacks"])[0] or None
         if part.is_joint:
             plain.set_params(objective=None, class_weight=None)
             given = {name: given[name] for name in ("feature_name", "categorical_feature")}
@@ -248,11 +301,8 @@ class LightGBMAdapter(BoosterAdapter):
         if is_over is None:
             yield
             return
-        callbacks = given.get("callbacks") or ()
-        stopping = [
-            c for c in callbacks if parameters.is_early_stopping(c)
-        ] + parameters.make_early_stopping(model)
-        others = [c for c in callbacks if not parameters.is_early_stopping(c)]
+        stopping, others = parameters.split_callbacks(given.get("callbacks"))
+        stopping += parameters.make_early_stopping(model)
         given["callbacks"] = [*others, parameters.end_rounds(is_over, stopping), *stopping]
         model._fit_params = {"early_stopping_round": 0}
         try:
@@ -289,10 +339,8 @@ class LightGBMAdapter(BoosterAdapter):
             )
         if self.can_fold():
             return
-        objective, kind = (
-            parameters.find_objective(self.model),
-            self._parameter("boosting", "gbdt"),
-        )
+        objective = parameters.find_objective(self.model)
+        kind = self._parameter("boosting", "gbdt")
         asked = f"objective={objective!r}" if callable(objective) else f"boosting_type={kind!r}"
         raise ValueError(
             f"space={space!r} changes a sum of trees whose scores are log odds, which {asked} "
@@ -306,9 +354,8 @@ class LightGBMAdapter(BoosterAdapter):
         check_integer("n_estimators", self._parameter("num_iterations", None), 1)
         continued, note = self.arguments["init_model"], None
         if isinstance(continued, (str, os.PathLike)):
-            note = models.take_note(Path(continued).read_text(encoding="utf-8"), model_note.NAME)[
-                1
-            ]
+            text = Path(continued).read_text(encoding="utf-8")
+            _, note = models.take_note(text, model_note.NAME)
         model_note.refuse_threshold(continued, note, "init_model")
 
     def check_objective(self) -> None:
@@ -339,9 +386,6 @@ class LightGBMAdapter(BoosterAdapter):
         """Give the settings about classes."""
         model, given, objective = self.model, self.arguments, parameters.find_objective(self.model)
 
-        def weights_of(classes: Array, y: Array) -> Array:
-            return parameters.find_class_weights(model.class_weight, classes, y, self.communicator)
-
         def factors_of(classes: Array, y: Array) -> Array:
             factor = np.ones(classes.size)
             if classes.size == 2:
@@ -353,7 +397,9 @@ class LightGBMAdapter(BoosterAdapter):
             return factor
 
         return {
-            "library_factor": weights_of,
+            "library_factor": lambda classes, y: parameters.find_class_weights(
+                model.class_weight, classes, y, self.communicator
+            ),
             "objective_factor": factors_of,
             "softmax_hessian": lambda k: k / (k - 1),
             # A function of two arguments sees no weights.
@@ -374,10 +420,8 @@ class LightGBMAdapter(BoosterAdapter):
         }
 
     def tree_limits(self, names: Sequence[Hashable]) -> TreeLimits:
-        asked = (
-            self._parameter(f"{name}_constraints", None) for name in ("monotone", "interaction")
-        )
-        return TreeLimits.read(names, *asked)
+        asked = ("monotone_constraints", "interaction_constraints")
+        return TreeLimits.read(names, *(self._parameter(name, None) for name in asked))
 
     def progress(self) -> Progress | None:
         if self._parameter("verbosity", 1) <= 0 or self.communicator.rank:
@@ -450,7 +494,7 @@ class LightGBMAdapter(BoosterAdapter):
                     f"eval_metric {getattr(metric, '__name__', metric)!r} is called with y_true, "
                     f"y_pred, weight and group."
                 )
-        return EvaluationArguments(
+        bound = EvaluationArguments(
             self.pairs,
             weights,
             self.starts,
@@ -458,6 +502,16 @@ class LightGBMAdapter(BoosterAdapter):
             parameter="callbacks=[lightgbm.early_stopping(...)] or early_stopping_round",
             is_evaluated=bool(self.pairs) and any(self.metrics),
         )
+        if not self.communicator.holds_all_rows:
+            if bound.has_patience and self.fit.options.early_stopping_on == "metric":
+                raise ValueError(
+                    "early_stopping_on='metric' compares values that LightGBM computes from the "
+                    "rows of one machine, so that machines would stop at different rounds: give "
+                    "early_stopping_on='constraints', whose values are of the rows of all "
+                    "machines."
+                )
+            self.metrics = [], []  # They would be of the rows of one machine.
+        return bound
 
     def check_class_weights(self) -> None:
         """Refuse class weights of evaluation sets that LightGBM cannot read."""
@@ -485,11 +539,10 @@ class LightGBMAdapter(BoosterAdapter):
         fit = self.fit
         y, n_classes = fit.data.y, fit.data.classes.size
 
-        def by_class(values: Array | None) -> Array:
-            return np.bincount(y, values, n_classes)
-
         weight, communicator = fit.problem.weights.library, fit.problem.cells.communicator
-        (share,) = sum_over_machines(by_class, [weight], communicator)
+        (share,) = sum_over_machines(
+            lambda values: np.bincount(y, values, n_classes), [weight], communicator
+        )
         share = share / share.sum()
         if share.size == 2:
             p = min(max(share[1], parameters.EPSILON), 1.0 - parameters.EPSILON)
@@ -504,14 +557,11 @@ class LightGBMAdapter(BoosterAdapter):
             self.starts = [None] * len(self.starts)
         self.has_offset = self.start is not None and not is_continued
         self.intercept = np.zeros(fit.data.columns)
-        if self._is_from_average:
-            self.intercept = self.find_intercept()
-
-    @property
-    def _is_from_average(self) -> bool:
-        """Whether training starts from the average of the labels, as by default."""
+        # Training starts from the average of the labels, unless it starts from other scores.
         is_new = self.start is None and self.is_divisible
-        return is_new and bool(self._parameter("boost_from_average", True))
+        self.is_from_average = is_new and bool(self._parameter("boost_from_average", True))
+        if self.is_from_average:
+            self.intercept = self.find_intercept()
 
     def make_factory(self) -> FoldBoosterFactory:
         model, given, combined = self.model, self.arguments, self.fit.data.combined
@@ -539,60 +589,44 @@ class LightGBMAdapter(BoosterAdapter):
             params=params,
         ).construct()
         features = as_numbers(X) if isinstance(X, pd.DataFrame) else X
-        return functools.partial(_FoldBooster, self, whole, params, features)
+        return functools.partial(LGBMFoldBooster, self, whole, params, features)
 
-    def train(self) -> Trained:
+    def train(self) -> None:
         model, fit, given, combined = self.model, self.fit, self.arguments, self.fit.data.combined
-        if self._is_from_average:
+        if self.is_from_average:
             given["init_score"] = _repeat(self.intercept, combined.codes.size)
             given["eval_init_score"] = [
-                _repeat(self.intercept, len(y_i))
-                + (0.0 if start is None else np.asarray(start, dtype=np.float64))
+                _repeat(self.intercept, len(y_i)) + np.asarray(0.0 if start is None else start)
                 for (_, y_i), start in zip(self.pairs, self.starts, strict=True)
             ] or None
         native, given["eval_metric"] = self.metrics
         params: dict[str, Any] = {"metric": native or ["None"]}
         stopping, others = self._split_callbacks(params)
-        observer = parameters.Observer(fit, self._list_sets(), stopping)
-        given["callbacks"] = [*others, *observer.callbacks(), *stopping]
+        given["callbacks"] = [*others, *self._observe(stopping), *stopping]
         with self._driven(params):
             self.native(
                 combined.X, combined.y, **{**given, "sample_weight": combined.sample_weight}
             )
         del given["init_score"]  # The library has a copy, and nothing else asks for the scores.
         self.make_native()
-        best, rounds = model._Booster.best_iteration, fit.solver.rounds
+        best, self.rounds = model._Booster.best_iteration, fit.solver.rounds
         if best > 0:
-            rounds = best - observer.begin
-            model._Booster.best_iteration = model._best_iteration = observer.grown_after(rounds)
-        margin = observer.train_margin if rounds == fit.solver.rounds else None
+            self.rounds = best - self.begin
+            model._Booster.best_iteration = self.grown_after(self.rounds)
+            model._best_iteration = model._Booster.best_iteration
+        if self.rounds != fit.solver.rounds:
+            self.train_margin = None
         self.held = {rows: self.pairs[i][0] for i, rows in self.measured.items()}
-        self.observer = observer
-        return Trained(self, rounds, margin, observer.grown_after)
-
-    def _list_sets(self) -> list[tuple[EvaluationSet, Any] | None]:
-        """List the evaluation sets as LightGBM scores them; None for training rows."""
-        # LightGBM recognises training rows in eval_set only, and reads those of eval_X again.
-        combined, by_pair = self.fit.data.combined, self.arguments["eval_set"] is not None
-        is_own = [by_pair and X is combined.X and y is combined.y for X, y in self.pairs]
-        return [
-            (self.measured[i], self.starts[i]) if i in self.measured else None
-            for i in range(len(self.pairs))
-            if not is_own[i]
-        ]
 
     def _split_callbacks(self, params: dict[str, Any]) -> tuple[list[Any], list[Any]]:
         """Split callbacks into early stopping, which comes last, and all others."""
-        given, on = self.arguments["callbacks"] or (), self.fit.options.early_stopping_on
-        stopping = [c for c in given if parameters.is_early_stopping(c)]
-        others = [c for c in given if not parameters.is_early_stopping(c)]
-        if on != "metric" or self.is_observed:
+        stopping, others = parameters.split_callbacks(self.arguments["callbacks"])
+        by_constraints = self.fit.options.early_stopping_on != "metric"
+        if by_constraints or self.is_observed:
             stopping += parameters.make_early_stopping(self.model)
             params["early_stopping_round"] = 0
-        if on != "metric":
-            stopping = [
-                parameters.ConstraintStopping(self.fit, by_metric, on) for by_metric in stopping
-            ]
+        if by_constraints:
+            stopping = [parameters.LGBMConstraintStopping(self.fit, one) for one in stopping]
         return stopping, others
 
     @contextmanager
@@ -645,15 +679,15 @@ class LightGBMAdapter(BoosterAdapter):
 
     def _predict(self, X: Any, rounds: int) -> Array:
         """Score rows under a prefix as ``predict`` does: without scores of the user."""
-        grown = self.observer.grown_after(rounds)
+        n_trees = self.grown_after(rounds)
         with warnings.catch_warnings():  # Training has said what there is to say.
             warnings.simplefilter("ignore")
-            raw = lgb.LGBMModel.predict(self.model, X, raw_score=True, num_iteration=grown)
+            raw = lgb.LGBMModel.predict(self.model, X, raw_score=True, num_iteration=n_trees)
         return np.asarray(raw)
 
     def truncate(self, rounds: int) -> None:
         """Keep the first rounds, and make all attributes of LightGBM describe these."""
-        model, n_trees = self.model, self.observer.grown_after(rounds)
+        model, n_trees = self.model, self.grown_after(rounds)
         whole = model._Booster
         kept = models.with_text(whole, whole.model_to_string(num_iteration=n_trees))
         kept.best_iteration = n_trees if whole.best_iteration > 0 else whole.best_iteration
@@ -677,7 +711,7 @@ def _repeat(intercept: Array, n_samples: int) -> Array:
     return np.tile(intercept, (n_samples, 1))
 
 
-NAMES: dict[str, ObjectiveName] = {
+OBJECTIVES: dict[str, ObjectiveName] = {
     "regression": "squared",
     "regression_l1": "absolute",
     "huber": "huber",
@@ -687,52 +721,20 @@ NAMES: dict[str, ObjectiveName] = {
     "gamma": "gamma",
     "fair": "fair",
 }
-NAME_ALIASES = {
+OBJECTIVE_ALIASES = {
     **dict.fromkeys(
         ("regression_l2", "l2", "mean_squared_error", "mse", "l2_root", "root_mean_squared_error",
          "rmse"), "regression",
     ),
     **dict.fromkeys(("l1", "mean_absolute_error", "mae"), "regression_l1"),
 }  # fmt: skip
-# Parameters of objectives: name and LightGBM's default.
-PARAMETERS = {
-    "huber": ("alpha", 0.9),
-    "quantile": ("alpha", 0.9),
-    "tweedie": ("tweedie_variance_power", 1.5),
-    "fair": ("fair_c", 1.0),
+# Names of the parameters of objectives.
+OBJECTIVE_PARAMETERS = {
+    "huber": "alpha",
+    "quantile": "alpha",
+    "tweedie": "tweedie_variance_power",
+    "fair": "fair_c",
 }
-
-
-def read_objective(model: Any) -> tuple[RegressionObjective, dict[str, Any]]:
-    """Read the objective of a regressor, and its name and parameters as LightGBM takes them.
-
-    Raises
-    ------
-    ValueError
-        If constraints cannot be added to the objective.
-    """
-    given = parameters.find_objective(model)
-    asked = "regression" if given is None else parameters.read_as("objective", given, "")
-    name = NAME_ALIASES.get(asked, asked) if isinstance(asked, str) else asked
-    if name not in NAMES:
-        raise ValueError(
-            f"objective={given!r} cannot be trained under constraints: use one of {[*NAMES]}."
-        )
-    if parameters.find_parameter(model, "reg_sqrt", False):
-        raise ValueError(
-            "reg_sqrt=True fits square roots of targets, of which rules know nothing: leave it "
-            "out, and give transformed targets."
-        )
-    native: dict[str, Any] = {"objective": name}
-    parameter = np.nan
-    if name in PARAMETERS:
-        key, default = PARAMETERS[name]
-        parameter = native[key] = check_number(key, parameters.find_parameter(model, key, default))
-        check_parameter(NAMES[name], key, parameter)
-    step = parameters.find_parameter(model, "poisson_max_delta_step", MAX_DELTA_STEP)
-    if name == "poisson":
-        native["poisson_max_delta_step"] = step
-    return RegressionObjective(NAMES[name], parameter, float(step)), native
 
 
 class LightGBMRegressionAdapter(LightGBMAdapter):
@@ -750,24 +752,37 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
     own_objective: dict[str, Any]
 
     def check_objective(self) -> None:
-        self.objective, self.own_objective = read_objective(self.model)
+        model, given = self.model, parameters.find_objective(self.model)
+        asked = "regression" if given is None else parameters.read_as("objective", given, "")
+        name = OBJECTIVE_ALIASES.get(asked, asked) if isinstance(asked, str) else asked
+        parameter = {}
+        if isinstance(name, str) and name in OBJECTIVE_PARAMETERS:
+            key = OBJECTIVE_PARAMETERS[name]
+            parameter[key] = self._parameter(key, parameters.LOSS_PARAMETERS[key])
+        step = self._parameter("poisson_max_delta_step", MAX_DELTA_STEP)
+        found = read_objective(given, name, OBJECTIVES, parameter, step)
+        self.objective, self.own_objective = found
+        if name == "poisson":
+            self.own_objective["poisson_max_delta_step"] = step
+        if self._parameter("reg_sqrt", False):
+            raise ValueError(
+                "reg_sqrt=True fits square roots of targets, of which rules know nothing: leave "
+                "it out, and give transformed targets."
+            )
         check_targets(self.y)
-        if (booster := parameters.find_own_boosting(self.model)) is not None:
+        if (booster := parameters.find_own_boosting(model)) is not None:
             raise ValueError(
                 f"{booster} takes no gradients but its own, and cannot be trained under "
                 f"constraints: leave it out."
             )
-        if self.model.class_weight is not None:
+        if model.class_weight is not None:
             raise ValueError(
-                f"class_weight={self.model.class_weight!r} weighs classes, and targets of a "
+                f"class_weight={model.class_weight!r} weighs classes, and targets of a "
                 f"regressor are numbers: leave it out, and give sample_weight."
             )
 
     def settings_of_task(self) -> dict[str, Any]:
         return {"kernel": {"dtype": np.float32, "objective": self.objective}}
-
-    def check_labels(self) -> None:
-        """Accept all targets, which are numbers."""
 
     def split_metrics(self) -> tuple[list[str], list[Any]]:
         model, given = self.model, parameters.find_objective(self.model)

@@ -31,12 +31,8 @@ import lightgbm as lgb
 import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.scorers.trained_models import (
-    GroupTree,
-    LeafValues,
-    TreeWeights,
-    check_number,
-)
+from gbm_constrained.decision.groups import GroupOffsets
+from gbm_constrained.scorers.trained_models import GroupTree, LeafValues, TreeWeights, check_number
 
 OUTPUT_FIELDS = ("leaf_value", "internal_value", "leaf_const")
 SCALED_FIELDS = (*OUTPUT_FIELDS, "leaf_coeff")  # with the linear functions of leaves
@@ -134,10 +130,8 @@ def regressor_of(text: str) -> tuple[str, int]:
 
 def classifier_of(text: str) -> tuple[str, int]:
     """Find the objective and the number of classes, and refuse what is no classifier."""
-    objective, n_classes = (
-        field_of(text, "objective").partition(" ")[0],
-        field_of(text, "num_class"),
-    )
+    objective = field_of(text, "objective").partition(" ")[0]
+    n_classes = field_of(text, "num_class")
     if objective not in CLASSIFIERS or not n_classes.isdecimal():
         known = repr(objective) if objective else "none"
         raise ValueError(f"its objective is {known}, which makes no classifier")
@@ -202,14 +196,7 @@ def merge_boosters(boosters: Sequence[lgb.Booster]) -> lgb.Booster:
     ValueError
         If the boosters number the categories of a column differently.
     """
-    merged = lgb.Booster(model_str=merge_texts([one.model_to_string() for one in boosters]))
-    merged.params = dict(boosters[0].params)
-    merged.best_iteration = 0
-    return merged
-
-
-def merge_texts(texts: Sequence[str]) -> str:
-    """Merge the texts of models into that of the model with the mean of their raw scores."""
+    texts = [booster.model_to_string() for booster in boosters]
     categories = {text.rpartition(PANDAS)[2].strip() for text in texts}
     if len(categories) > 1:
         raise ValueError(
@@ -218,18 +205,16 @@ def merge_texts(texts: Sequence[str]) -> str:
             "of categories (pandas Categorical), or Reduction(ensemble=None)."
         )
     heads, forests, rests = zip(*map(split_trees, texts), strict=True)
-    total = sum(map(len, forests))
-    trees = []
+    total, trees = sum(map(len, forests)), list[str]()
     for head, forest in zip(heads, forests, strict=True):
         is_average = "\naverage_output\n" in head
-        share = total / len(forest) if is_average else 1.0
-        factor = share / len(texts)
+        factor = (total / len(forest) if is_average else 1.0) / len(texts)
         trees += [_scale(tree, (*SCALED_FIELDS, "shrinkage"), factor) for tree in forest]
     trees = [re.sub(r"\ATree=\d+", f"Tree={i}", tree) for i, tree in enumerate(trees)]
     infos = [field_of(head, "feature_infos") for head in heads]
     of_features = zip(*(info.split(" ") for info in infos), strict=True)
-    merged = " ".join(map(_merge_info, of_features))
-    head = heads[0].replace(f"\nfeature_infos={infos[0]}\n", f"\nfeature_infos={merged}\n")
+    info = " ".join(map(_merge_info, of_features))
+    head = heads[0].replace(f"\nfeature_infos={infos[0]}\n", f"\nfeature_infos={info}\n")
     counts: Counter[str] = Counter()
     for rest in rests:
         for line in "".join(IMPORTANCES.findall(rest)).splitlines():
@@ -237,7 +222,11 @@ def merge_texts(texts: Sequence[str]) -> str:
             counts[name] += int(count)
     # The largest comes first, as LightGBM writes them.
     importances = "".join(f"{name}={count}\n" for name, count in counts.most_common())
-    return join_trees(head, trees, IMPORTANCES.sub(importances, rests[0], count=1))
+    rest = IMPORTANCES.sub(importances, rests[0], count=1)
+    merged = lgb.Booster(model_str=join_trees(head, trees, rest))
+    merged.params = dict(boosters[0].params)
+    merged.best_iteration = 0
+    return merged
 
 
 def _scale(tree: str, names: Iterable[str], factor: float) -> str:
@@ -396,9 +385,9 @@ def best_iteration(booster: lgb.Booster) -> int:
 class LGBMTreeWeights(TreeWeights):
     """Weights of the rounds of a trained classifier of LightGBM, up to its best iteration."""
 
-    def _count_rounds(self) -> int:
-        split_sum(self.model.booster_.model_to_string(num_iteration=1))
-        return best_iteration(self.model.booster_)
+    def __init__(self, model: Any) -> None:
+        split_sum(model.booster_.model_to_string(num_iteration=1))
+        super().__init__(model, best_iteration(model.booster_))
 
     def _score_round(self, X: Any, t: int) -> Array:
         table = np.asarray(X) if isinstance(X, list) else X
@@ -406,11 +395,14 @@ class LGBMTreeWeights(TreeWeights):
         found = booster.predict(table, raw_score=True, start_iteration=t, num_iteration=1)
         return np.asarray(found)
 
-    def _change(self, parameters: Float, intercept: float) -> lgb.Booster:
-        return weight_rounds(self.model.booster_, parameters, intercept)
+    def set_parameters(self, parameters: Float, intercept: float) -> None:
+        """Change the parameters, and add to all scores."""
+        self._take(weight_rounds(self.model.booster_, parameters, intercept))
 
-    def _append(self, tree: GroupTree) -> lgb.Booster:
-        return append_group_tree(self.model.booster_, tree)
+    def append_offsets(self, X: Any, offsets: GroupOffsets, groups: Codes) -> None:
+        """Append a tree with the offsets of groups."""
+        tree = GroupTree.from_offsets(X, offsets, groups)
+        self._take(append_group_tree(self.model.booster_, tree))
 
     def _take(self, booster: lgb.Booster) -> None:
         self.model._Booster, self.model._best_iteration = booster, booster.best_iteration
@@ -422,30 +414,30 @@ class LGBMLeafValues(LeafValues, LGBMTreeWeights):
     A ``ValueError`` refuses leaves that are linear functions.
     """
 
-    def _read_leaves(self) -> list[list[float]]:
-        booster = self.model.booster_
+    def __init__(self, model: Any) -> None:
+        LGBMTreeWeights.__init__(self, model)
+        booster = model.booster_
         trees = split_trees(booster.model_to_string())[1]
         if any("\nis_linear=1" in tree for tree in trees):
             raise ValueError(
                 "space='leaves' changes one value of each leaf, and linear_tree=True has a linear "
                 "function in it: use space='trees'."
             )
-        return [
-            [booster.get_leaf_output(t, i) for i in range(int(field_of(tree, "num_leaves")))]
-            for t, tree in enumerate(trees)
-        ]
+        sizes = [int(field_of(tree, "num_leaves")) for tree in trees]
+        values = [[booster.get_leaf_output(t, i) for i in range(n)] for t, n in enumerate(sizes)]
+        self._set_leaves(values)
 
     def _find_leaves(self, X: Any, n_samples: int) -> Codes:
         table = np.asarray(X) if isinstance(X, list) else X
         leaves = self.model.booster_.predict(table, pred_leaf=True)
         return np.asarray(leaves).reshape(n_samples, -1).astype(np.intp)
 
-    def _change(self, parameters: Float, intercept: float) -> lgb.Booster:
+    def set_parameters(self, parameters: Float, intercept: float) -> None:
+        """Change the values of the leaves, and add to all scores."""
         booster = self.model.booster_
         changed = with_text(booster, booster.model_to_string())
-        values = np.split(parameters, np.cumsum(self.sizes)[:-1])
-        for t, of_tree in enumerate(values):
+        for t, of_tree in enumerate(self.split_leaves(parameters)):
             for i, value in enumerate(of_tree.tolist()):
                 changed.set_leaf_output(t, i, value)
         changed.best_iteration = changed.num_trees() if booster.best_iteration > 0 else 0
-        return shift_intercept(changed, np.array([intercept]))
+        self._take(shift_intercept(changed, np.array([intercept])))

@@ -16,22 +16,17 @@ from typing import Any
 import lightgbm as lgb
 import numpy as np
 from lightgbm.callback import CallbackEnv, EarlyStopException
+from scipy.special import huber
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.utils.class_weight import compute_class_weight
 
 from gbm_constrained._dataframes import foreign_categories
 from gbm_constrained._typing import Array
 from gbm_constrained.data.exact_sums import Communicator
-from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.fit.callbacks import check_booster_callbacks
 from gbm_constrained.fit.fit import ConstrainedFit
-from gbm_constrained.fit.options import EarlyStoppingOn, StoppingByConstraints, check_number
-from gbm_constrained.scorers.base import (
-    compute_probabilities,
-    map_scores,
-    measure_round,
-    moves_multipliers,
-)
+from gbm_constrained.fit.options import check_number
+from gbm_constrained.scorers.base import ConstraintStopping, compute_probabilities, map_scores
 
 # Other names of the parameters that this package reads, in LightGBM's order of precedence.
 ALIASES = {
@@ -86,13 +81,11 @@ def make_early_stopping(model: Any) -> list[Any]:
     patience = find_parameter(model, "early_stopping_round", None)
     if patience is None or (isinstance(patience, int) and patience <= 0):
         return []
-    stopping = lgb.early_stopping(  # LightGBM refuses numbers that are no int.
-        patience,
-        first_metric_only=find_parameter(model, "first_metric_only", False),
-        verbose=find_parameter(model, "verbosity", 1) > 0,
-        min_delta=find_parameter(model, "early_stopping_min_delta", 0.0),
-    )
-    return [stopping]
+    first_only = find_parameter(model, "first_metric_only", False)
+    is_verbose = find_parameter(model, "verbosity", 1) > 0
+    min_delta = find_parameter(model, "early_stopping_min_delta", 0.0)
+    # LightGBM refuses numbers that are no int.
+    return [lgb.early_stopping(patience, first_only, is_verbose, min_delta)]
 
 
 EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities
@@ -111,16 +104,10 @@ def _error(y: Array, p: Array, sample_weight: Any, top_k: int = 1) -> float:
     return float(np.average((p >= right[:, None]).sum(axis=1) > top_k, weights=sample_weight))
 
 
-def _auc(y: Array, score: Array, sample_weight: Any) -> float:
+def _rank(y: Array, score: Array, sample_weight: Any, measure: Callable[..., float]) -> float:
     if np.ptp(y) == 0:  # LightGBM gives 1 for one class.
         return 1.0
-    return float(roc_auc_score(y, score, sample_weight=sample_weight))
-
-
-def _average_precision(y: Array, score: Array, sample_weight: Any) -> float:
-    if not y.any():  # LightGBM gives 1 without positive rows.
-        return 1.0
-    return float(average_precision_score(y, score, sample_weight=sample_weight))
+    return float(measure(y, score, sample_weight=sample_weight))
 
 
 def _auc_mu(y: Array, score: Array, sample_weight: Any, costs: Any = None) -> float:
@@ -147,11 +134,6 @@ def _tweedie(y: Array, f: Array, given: Mapping[str, float]) -> Array:
     return np.asarray(f ** (2.0 - power) / (2.0 - power) - y * f ** (1.0 - power) / (1.0 - power))
 
 
-def _huber(y: Array, f: Array, given: Mapping[str, float]) -> Array:
-    far, alpha = np.abs(y - f), given["alpha"]
-    return np.asarray(np.where(far <= alpha, far**2 / 2.0, alpha * (far - alpha / 2.0)))
-
-
 def _fair(y: Array, f: Array, given: Mapping[str, float]) -> Array:
     far, c = np.abs(y - f), given["fair_c"]
     return np.asarray(c * far - c**2 * np.log1p(far / c))
@@ -163,14 +145,15 @@ LOSSES: dict[str, Callable[[Array, Array, Mapping[str, float]], Array]] = {
     "l2": lambda y, f, _: np.square(y - f),
     "rmse": lambda y, f, _: np.square(y - f),  # The root is taken of the mean.
     "quantile": lambda y, f, given: (given["alpha"] - (y < f)) * (y - f),
-    "huber": _huber,
+    "huber": lambda y, f, given: huber(given["alpha"], y - f),
     "fair": _fair,
     "mape": lambda y, f, _: np.abs(y - f) / np.maximum(np.abs(y), 1.0),
     "poisson": lambda y, f, _: np.maximum(f, 1e-10) - y * np.log(np.maximum(f, 1e-10)),
     "tweedie": _tweedie,
     "gamma": lambda y, f, _: y / f + np.log(f),
 }
-PARAMETERS = {"alpha": 0.9, "fair_c": 1.0, "tweedie_variance_power": 1.5}
+# Parameters of losses, which objectives have as well, and LightGBM's defaults.
+LOSS_PARAMETERS = {"alpha": 0.9, "fair_c": 1.0, "tweedie_variance_power": 1.5}
 
 
 def _mean_loss(
@@ -181,18 +164,16 @@ def _mean_loss(
     return mean**0.5 if name == "rmse" else mean
 
 
-METRICS: dict[str, tuple[Callable[..., float], bool]] = {
-    "binary_logloss": (_logloss, False),
-    "multi_logloss": (_logloss, False),
-    "cross_entropy": (_logloss, False),
-    "binary_error": (_error, False),
-    "multi_error": (_error, False),
-    **{name: (functools.partial(_mean_loss, name=name), False) for name in LOSSES},
-    "auc": (_auc, True),
-    "average_precision": (_average_precision, True),
-    "auc_mu": (_auc_mu, True),
+METRICS: dict[str, Callable[..., float]] = {
+    **dict.fromkeys(("binary_logloss", "multi_logloss", "cross_entropy"), _logloss),
+    **dict.fromkeys(("binary_error", "multi_error"), _error),
+    **{name: functools.partial(_mean_loss, name=name) for name in LOSSES},
+    "auc": functools.partial(_rank, measure=roc_auc_score),
+    "average_precision": functools.partial(_rank, measure=average_precision_score),
+    "auc_mu": _auc_mu,
 }
-RANK_METRICS = ("auc", "average_precision", "auc_mu", "multi_error")
+HIGHER_IS_BETTER = ("auc", "average_precision", "auc_mu")
+RANK_METRICS = (*HIGHER_IS_BETTER, "multi_error")
 # LightGBM takes no other metrics of several classes.
 OF_SEVERAL_CLASSES = ("multi_logloss", "multi_error", "auc_mu")
 OF_POSITIVE_TARGETS = ("gamma",)
@@ -230,22 +211,22 @@ def make_metric(name: str, model: Any, predict: Callable[[Array], Array]) -> Cal
 
     `predict` makes predictions of scores.
     """
-    function, higher_is_better = METRICS[name]
-    reported, top_k = name, find_parameter(model, "multi_error_top_k", 1)
+    reported, options = name, dict[str, Any]()
+    top_k = find_parameter(model, "multi_error_top_k", 1)
     if name == "multi_error" and top_k > 1:
-        function, reported = functools.partial(_error, top_k=top_k), f"{name}@{top_k}"
+        reported, options = f"{name}@{top_k}", {"top_k": top_k}
     if name == "auc_mu":
-        costs = find_parameter(model, "auc_mu_weights", None)
-        function = functools.partial(_auc_mu, costs=costs)
+        options["costs"] = find_parameter(model, "auc_mu_weights", None)
     if name in LOSSES:
-        given = {key: find_parameter(model, key, value) for key, value in PARAMETERS.items()}
-        function = functools.partial(function, given=given)
+        given = {key: find_parameter(model, key, of) for key, of in LOSS_PARAMETERS.items()}
+        options["given"] = given
 
     def metric(y_true: Array, margin: Array, weight: Any) -> tuple[str, float, bool]:
         weight = None if weight is None else np.asarray(weight, dtype=np.float64)
         # Ranking metrics would differ where probabilities tie and scores do not.
         score = margin if name in RANK_METRICS else predict(margin)
-        return reported, float(function(y_true, score, sample_weight=weight)), higher_is_better
+        value = float(METRICS[name](y_true, score, sample_weight=weight, **options))
+        return reported, value, name in HIGHER_IS_BETTER
 
     return metric
 
@@ -344,85 +325,6 @@ def find_class_weights(
     return np.asarray(compute_class_weight(class_weight, classes=classes, y=classes))
 
 
-class Observer:
-    """Callbacks that measure the evaluation sets and keep the last scores of the training rows.
-
-    LightGBM adds each new tree once to the scores of every data set. Metrics are the way to these
-    scores, and a metric that returns no values is not recorded.
-
-    Parameters
-    ----------
-    fit : ConstrainedFit
-        The fit that records the values.
-    sets : sequence of (EvaluationSet, array-like or None) or None
-        The evaluation sets as LightGBM has them, each with the scores that it starts from and
-        that ``predict`` does not add; None for training rows.
-    stopping : sequence of callable
-        Early stopping, which names the best round where training ends before it is met.
-    """
-
-    def __init__(
-        self,
-        fit: ConstrainedFit,
-        sets: Sequence[tuple[EvaluationSet, Any] | None],
-        stopping: Sequence[Callable[[Any], None]],
-    ) -> None:
-        self.fit, self.sets, self.stopping = fit, sets, stopping
-        self.begin = 0
-        self.grown_in: list[int] = []
-        self.train_margin: Array | None = None
-
-    def grown_after(self, rounds: int) -> int:
-        """Count the rounds of the booster after some of the fit, of which some find no split."""
-        return self.begin + int(np.searchsorted(self.grown_in, rounds))
-
-    def callbacks(self) -> list[Callable[[Any], None]]:
-        """List the callbacks before a round, after it, and after all other callbacks."""
-
-        def before(env: Any) -> None:
-            self.begin = env.begin_iteration
-            # Private: states that there is no objective to drop, so that update() does not reset
-            # the parameters once more and with them the stream of column samples. Without this
-            # line the model is as good, but not equal to the native one.
-            env.model._Booster__set_objective_to_none = True
-            if env.iteration > env.begin_iteration:
-                return
-            if any(moves_multipliers(self.fit, held) for held in self.fit.evaluation_sets[-1:]):
-                self._measure(env.model, 0)
-
-        def after(env: Any) -> None:
-            rounds = self.fit.solver.rounds
-            if env.model.current_iteration() > self.begin + len(self.grown_in):
-                self.grown_in.append(rounds - 1)
-            if self.fit.evaluation_sets and self.fit.is_measured_after(rounds):
-                self._measure(env.model, rounds)
-            if env.iteration + 1 == env.end_iteration:
-                env.model.eval_train(feval=self._keep)
-
-        before.before_iteration = True  # type: ignore[attr-defined]
-        after.order = 5  # type: ignore[attr-defined]  # before early stopping ends the round
-        return [before, after, end_rounds(self.fit.notifier.is_training_over, self.stopping)]
-
-    def _measure(self, booster: lgb.Booster, rounds: int) -> None:
-        remaining = iter(self.sets)
-
-        def measure(margin: Array, _: Any) -> list[Any]:
-            found = next(remaining)
-            if found is None:
-                return []
-            held, start = found
-            if start is not None:
-                margin = margin - np.asarray(start, dtype=np.float64)
-            measure_round(self.fit, held, rounds, margin)
-            return []
-
-        booster.eval_valid(feval=measure)
-
-    def _keep(self, margin: Array, _: Any) -> list[Any]:
-        self.train_margin = margin.copy()
-        return []
-
-
 def end_rounds(
     is_over: Callable[[int], bool], stopping: Sequence[Callable[[Any], None]]
 ) -> Callable[[Any], None]:
@@ -441,29 +343,15 @@ def end_rounds(
     return end
 
 
-class ConstraintStopping:
-    """Early stopping on the constraints; see :mod:`gbm_constrained.fit.options`.
-
-    Parameters
-    ----------
-    fit : ConstrainedFit
-        The fit, whose last evaluation set has been measured before each call.
-    by_metric : callable
-        ``lightgbm.early_stopping(...)``, which has the patience and compares the metric.
-    on : {"constraints", "both"}
-        Whether constraints alone, or the metric as well, decide which round is best.
-    """
+class LGBMConstraintStopping(ConstraintStopping):
+    """Early stopping on the constraints, given ``lightgbm.early_stopping(...)``."""
 
     before_iteration = False
 
-    def __init__(
-        self, fit: ConstrainedFit, by_metric: Callable[..., Any], on: EarlyStoppingOn
-    ) -> None:
-        self.fit, self.on, self.by_metric = fit, on, copy.copy(by_metric)
-        self.by_metric.verbose = False  # type: ignore[attr-defined]  # Its rounds are others.
-        self.order = by_metric.order  # type: ignore[attr-defined]
-        self.patience = by_metric.stopping_rounds  # type: ignore[attr-defined]
-        self.by_constraints = StoppingByConstraints()
+    def __init__(self, fit: ConstrainedFit, by_metric: Callable[..., Any]) -> None:
+        super().__init__(fit, copy.copy(by_metric))
+        self.by_metric.verbose = False  # Its rounds are others.
+        self.order, self.patience = self.by_metric.order, self.by_metric.stopping_rounds
         self.results: Any = []  # of the best round by the constraints
         self.met_in: list[int] = []
 
@@ -474,12 +362,12 @@ class ConstraintStopping:
         holds = self.by_constraints.update(env.iteration, self.fit.merits[rounds])
         if self.by_constraints.best == env.iteration:
             self.results = env.evaluation_result_list or []
-        if self.on == "both" and self.by_constraints.has_met:
+        if not self.compares_constraints:
             if holds or ends:
                 self._compare_metric(env, holds=holds, ends=ends)
             return
         exhausted = env.iteration - self.by_constraints.best >= self.patience
-        if ends or (self.on == "constraints" and exhausted):
+        if ends or (self.is_alone and exhausted):
             raise EarlyStopException(self.by_constraints.best, self.results)
 
     def _compare_metric(self, env: CallbackEnv, *, holds: bool, ends: bool) -> None:
@@ -504,9 +392,13 @@ class ConstraintStopping:
             raise EarlyStopException(best, stop.best_score) from None
 
 
-def is_early_stopping(callback: Any) -> bool:
-    """Whether a callback is ``lightgbm.early_stopping(...)`` that is not disabled."""
-    return (getattr(callback, "stopping_rounds", None) or 0) > 0
+def split_callbacks(callbacks: Any) -> tuple[list[Any], list[Any]]:
+    """Split callbacks into ``lightgbm.early_stopping(...)`` that is not disabled, and others."""
+    stopping, others = list[Any](), list[Any]()
+    for callback in callbacks or ():
+        is_stopping = (getattr(callback, "stopping_rounds", None) or 0) > 0
+        (stopping if is_stopping else others).append(callback)
+    return stopping, others
 
 
 NATIVE_OBJECTIVES = (None, "binary", "multiclass", "softmax")
@@ -514,7 +406,7 @@ NATIVE_OBJECTIVES = (None, "binary", "multiclass", "softmax")
 
 def has_early_stopping(model: Any, callbacks: Any) -> bool:
     """Whether a parameter or a callback stops early."""
-    return bool(make_early_stopping(model)) or any(map(is_early_stopping, callbacks or ()))
+    return bool(make_early_stopping(model) or split_callbacks(callbacks)[0])
 
 
 def check_parameters(model: Any, callbacks: Any) -> None:
@@ -532,15 +424,6 @@ def check_parameters(model: Any, callbacks: Any) -> None:
             f"would go apart. Take gbm_constrained.dask.ConstrainedLGBMClassifier, which adds up "
             f"the rows of all machines."
         )
-
-
-def find_without_gradients(model: Any) -> str | None:
-    """Find the parameter of a classifier by which its booster takes no gradients but its own."""
-    objective = find_objective(model)
-    if callable(objective):
-        return f"objective={objective!r}"
-    is_native = read_as("objective", objective, "") in NATIVE_OBJECTIVES
-    return find_own_boosting(model) if is_native else None
 
 
 def find_own_boosting(model: Any) -> str | None:

@@ -19,20 +19,11 @@ from typing import Any, ClassVar
 import numpy as np
 import xgboost as xgb
 
-from gbm_constrained.data.exact_sums import Communicator, Machine
+from gbm_constrained.data.exact_sums import Communicator
 from gbm_constrained.data.validation import check_labels
 from gbm_constrained.decision.choose import Criterion
+from gbm_constrained.fit import options
 from gbm_constrained.fit.callbacks import ConstraintCallback
-from gbm_constrained.fit.options import (
-    EarlyStoppingOn,
-    GuaranteeOption,
-    Iterate,
-    MeasureOn,
-    OnInfeasible,
-    Probabilities,
-    SolverName,
-    with_known_parameters,
-)
 from gbm_constrained.scorers.base import (
     ConstrainedBoosterMixin,
     ConstrainedRegressorMixin,
@@ -47,16 +38,15 @@ from gbm_constrained.scorers.xgboost.fits import (
     XGBoostRegressionAdapter,
     by_keyword,
 )
-from gbm_constrained.scorers.xgboost.parameters import find_intercept
 from gbm_constrained.solvers.base import SolverMethod
 
 
-class _DrivenClassifierMixin(DrivenXGBMixin, ConstrainedBoosterMixin):
+class DrivenXGBClassifierMixin(DrivenXGBMixin, ConstrainedBoosterMixin):
     """All that a constrained classifier adds: XGBoost looks at two bases for parameters."""
 
 
 @document_estimator
-class ConstrainedXGBClassifier(_DrivenClassifierMixin, xgb.XGBClassifier):
+class ConstrainedXGBClassifier(DrivenXGBClassifierMixin, xgb.XGBClassifier):
     """XGBoost classifier trained under constraints on its error rates.
 
     A real :class:`xgboost.XGBClassifier`: every parameter, method and attribute of the parent is
@@ -90,23 +80,23 @@ class ConstrainedXGBClassifier(_DrivenClassifierMixin, xgb.XGBClassifier):
         *,
         constraints: Any = None,
         positive: Any = None,
-        iterate: Iterate = "last",
-        measure_on: MeasureOn = "auto",
-        guarantee: GuaranteeOption = None,
-        probabilities: Probabilities = "shifted",
-        on_infeasible: OnInfeasible = "warn",
-        early_stopping_on: EarlyStoppingOn = "metric",
+        iterate: options.Iterate = "last",
+        measure_on: options.MeasureOn = "auto",
+        guarantee: options.GuaranteeOption = None,
+        probabilities: options.Probabilities = "shifted",
+        on_infeasible: options.OnInfeasible = "warn",
+        early_stopping_on: options.EarlyStoppingOn = "metric",
         select: Criterion = "error",
         group_thresholds: bool = False,
         maximize: Any = None,
         minimize: Any = None,
-        solver: SolverName | SolverMethod = "auto",
+        solver: options.SolverName | SolverMethod = "auto",
         objective: Any = "binary:logistic",
         **kwargs: Any,
     ) -> None:
         self._construct(locals())
 
-    @with_known_parameters
+    @options.with_known_parameters
     @by_keyword
     @document_from(FurtherArguments)
     def fit(
@@ -205,12 +195,12 @@ class ConstrainedXGBClassifier(_DrivenClassifierMixin, xgb.XGBClassifier):
         return of_parent(output_margin=output_margin, iteration_range=iteration_range)
 
 
-class _DrivenRegressorMixin(DrivenXGBMixin, ConstrainedRegressorMixin):
+class DrivenXGBRegressorMixin(DrivenXGBMixin, ConstrainedRegressorMixin):
     """All that a constrained regressor adds: XGBoost looks at two bases for parameters."""
 
 
 @document_estimator
-class ConstrainedXGBRegressor(_DrivenRegressorMixin, xgb.XGBRegressor):
+class ConstrainedXGBRegressor(DrivenXGBRegressorMixin, xgb.XGBRegressor):
     """XGBoost regressor trained under constraints on means of losses and predictions.
 
     A real :class:`xgboost.XGBRegressor`: every parameter, method and attribute of the parent is
@@ -243,17 +233,17 @@ class ConstrainedXGBRegressor(_DrivenRegressorMixin, xgb.XGBRegressor):
         self,
         *,
         constraints: Any = None,
-        measure_on: MeasureOn = "auto",
-        guarantee: GuaranteeOption = None,
-        early_stopping_on: EarlyStoppingOn = "metric",
+        measure_on: options.MeasureOn = "auto",
+        guarantee: options.GuaranteeOption = None,
+        early_stopping_on: options.EarlyStoppingOn = "metric",
         group_shifts: bool = False,
-        solver: SolverName | SolverMethod = "auto",
+        solver: options.SolverName | SolverMethod = "auto",
         objective: Any = "reg:squarederror",
         **kwargs: Any,
     ) -> None:
         self._construct(locals())
 
-    @with_known_parameters
+    @options.with_known_parameters
     @by_keyword
     @document_from(FurtherArguments)
     def fit(
@@ -293,27 +283,6 @@ class ConstrainedXGBRegressor(_DrivenRegressorMixin, xgb.XGBRegressor):
         return self._fit_by_name(super().fit, locals())
 
 
-class _ShardAdapter(XGBoostAdapter):
-    """``BoosterAdapter`` of a machine that may lack rows, classes and groups."""
-
-    def check_machines(self, *, has_constraints: bool) -> None:
-        """Refuse a booster that XGBoost trains on one machine only."""
-        if self.model.booster == "gblinear":
-            raise ValueError(
-                "booster='gblinear' is not trained on the rows of several machines by XGBoost: "
-                "take booster='gbtree', or train on one machine."
-            )
-
-    def find_intercept(self, native: dict[str, Any]) -> Any:
-        """Find the intercept of the rows of all machines, which the first machine stands for."""
-        cells = self.fit.problem.cells
-        first = cells.views[0].cells
-        k = cells.classes.size
-        of_class = np.bincount(cells.labels[first], cells.weight[first], k)
-        n = k if self.communicator.rank == 0 else 0
-        return find_intercept(np.arange(k)[:n], of_class[:n], native)
-
-
 def _share_metric(metric: Any, communicator: Communicator) -> Any:
     """Make XGBoost's mean over machines of a function the mean over their rows.
 
@@ -338,14 +307,26 @@ def _share_metric(metric: Any, communicator: Communicator) -> Any:
     return shared
 
 
-class _ShardParent(xgb.XGBClassifier):
-    """XGBoost's classifier, whose labels on a machine need not be of all classes."""
+class ShardXGBClassifier(ShardMixin, ConstrainedXGBClassifier):
+    """A classifier of XGBoost whose training rows are on several machines.
 
-    machine: Machine
+    Its labels on a machine need not be of all classes.
+    """
+
+    _local_class = ConstrainedXGBClassifier
+    _of_shard = ("machine", "n_all_classes", "_labels")
+
     n_all_classes: int
-    eval_metric: Any
 
-    def fit(self, X: Any, y: Any, **given: Any) -> Any:
+    def _check_machines(self, adapter: XGBoostAdapter, *, has_constraints: bool) -> None:
+        """Refuse a booster that XGBoost trains on one machine only."""
+        if self.booster == "gblinear":
+            raise ValueError(
+                "booster='gblinear' is not trained on the rows of several machines by XGBoost: "
+                "take booster='gbtree', or train on one machine."
+            )
+
+    def _fit_parent(self, native: Callable[..., Any], X: Any, y: Any, **given: Any) -> Any:
         """Train with the other machines on the rows of all of them."""
         self._labels = y
         if not hasattr(self, "n_all_classes"):
@@ -353,19 +334,11 @@ class _ShardParent(xgb.XGBClassifier):
         own: Any = self.eval_metric
         self.eval_metric = _share_metric(own, self.machine.communicator)
         try:
-            return super().fit(X, np.arange(self.n_all_classes), **given)
+            return native(X, np.arange(self.n_all_classes), **given)
         finally:
             self.eval_metric = own
 
-    def _create_dmatrix(self, ref: Any, **given: Any) -> Any:
+    def _make_matrix(self, ref: Any, **given: Any) -> Any:
         if ref is None:
             given["label"] = self._labels
-        return super()._create_dmatrix(ref, **given)
-
-
-class ShardXGBClassifier(ShardMixin, ConstrainedXGBClassifier, _ShardParent):  # type: ignore[misc]
-    """A classifier of XGBoost whose training rows are on several machines."""
-
-    _adapter_class = _ShardAdapter
-    _local_class = ConstrainedXGBClassifier
-    _of_shard = ("machine", "n_all_classes", "_labels")
+        return super()._make_matrix(ref, **given)

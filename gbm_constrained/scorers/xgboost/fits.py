@@ -14,7 +14,6 @@ import functools
 import inspect
 import operator
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
@@ -45,167 +44,50 @@ from gbm_constrained.fit.fit import ConstrainedFit, EvaluationArguments
 from gbm_constrained.fit.fitted_report import remove_report
 from gbm_constrained.fit.metric_report import EvaluationRows, clone_plain
 from gbm_constrained.fit.native_models import IsOver, PartRows
-from gbm_constrained.fit.options import (
-    EarlyStoppingOn,
-    StoppingByConstraints,
-    check_number,
-    check_spelling,
-    drop_solver_parameters,
-)
+from gbm_constrained.fit.options import check_number, check_spelling, drop_solver_parameters
 from gbm_constrained.fit.problem import LibrarySettings, TreeLimits
-from gbm_constrained.problem.losses import (
-    MAX_DELTA_STEP,
-    ObjectiveName,
-    RegressionObjective,
-    check_parameter,
-)
+from gbm_constrained.problem.losses import MAX_DELTA_STEP, ObjectiveName, RegressionObjective
 from gbm_constrained.scorers.base import (
     BoosterAdapter,
-    Trained,
+    ConstraintStopping,
+    LibraryFoldBooster,
     TrainedPart,
     compute_probabilities,
-    measure_round,
-    moves_multipliers,
+    read_objective,
 )
 from gbm_constrained.scorers.xgboost import models, parameters
 from gbm_constrained.solvers.base import Solver
 
 
-class Observer(xgb.callback.TrainingCallback):
-    """Callback that measures the evaluation sets after every outer iteration.
+class XGBConstraintStopping(ConstraintStopping, xgb.callback.TrainingCallback):
+    """Early stopping on the constraints, given an ``EarlyStopping`` of XGBoost."""
 
-    XGBoost keeps the margins of matrices and adds the new trees only. The booster that its ``fit``
-    returns is a copy without these margins, hence the last ones of the training rows are kept.
-    """
-
-    def __init__(self, fit: ConstrainedFit, matrices: list[Any]) -> None:
-        super().__init__()
-        self.fit = fit
-        self.matrices = matrices
-        self.grown_before = 0  # rounds of the model that is continued
-        self.grown_after = 0  # rounds of the model that gave the last margins
-        self.train_margin: Array | None = None
-
-    def before_training(self, model: Any) -> Any:
-        """Count the rounds of a continued model, and observe its scores."""
-        self.grown_before = model.num_boosted_rounds()
-        if any(moves_multipliers(self.fit, held) for held in self.fit.evaluation_sets[-1:]):
-            self.fit.measured.observe(self._score(model, self.matrices[-1]))
-        return model
-
-    def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Return whether a callback of the user or the time limit ends training."""
-        # After an iteration, the callbacks that follow would not see its round.
-        if self.fit.notifier.is_training_over(epoch):
-            return True
-        if not self.fit.measured.has_multipliers:
-            self.fit.solver.count_round(lambda: self._score(model, self.matrices[0]))
-        return False
-
-    def after_training(self, model: Any) -> Any:
-        """Take the last margins of the training rows."""
-        self.grown_after = model.num_boosted_rounds()
-        if self.matrices:
-            self.train_margin = self._score(model, self.matrices[0])
-        return model
-
-    def _score(self, model: Any, matrix: Any) -> Array:
-        scores = model.predict(matrix, output_margin=True)
-        return models.as_scores(scores, self.fit.data.columns)
-
-    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Measure the evaluation sets."""
-        rounds = self.fit.solver.rounds
-        if self.fit.is_measured_after(rounds):
-            for held, matrix in zip(self.fit.evaluation_sets, self.matrices[1:], strict=True):
-                measure_round(self.fit, held, rounds, self._score(model, matrix))
-        return False
-
-
-class RoundLimit(xgb.callback.TrainingCallback):
-    """Callback that ends training after the number of rounds for which it is over."""
-
-    def __init__(self, is_over: Callable[[int], bool]) -> None:
-        super().__init__()
-        self.is_over = is_over
-
-    def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Return whether training is over."""
-        return self.is_over(epoch)
-
-
-class ConstraintStopping(xgb.callback.TrainingCallback):
-    """Early stopping on the constraints; see :mod:`gbm_constrained.fit.options`.
-
-    Parameters
-    ----------
-    fit : ConstrainedFit
-        The fit, whose last evaluation set has been measured before each call.
-    by_metric : EarlyStopping
-        XGBoost's own early stopping, which has the patience and compares the metric.
-    on : {"constraints", "both"}
-        Whether constraints alone, or the metric as well, decide which round is best.
-    """
-
-    def __init__(
-        self, fit: ConstrainedFit, by_metric: xgb.callback.EarlyStopping, on: EarlyStoppingOn
-    ) -> None:
-        super().__init__()
-        self.fit, self.by_metric, self.on = fit, by_metric, on
-        self.by_constraints = StoppingByConstraints()
-
-    def before_training(self, model: Any) -> Any:
-        """Begin XGBoost's own early stopping."""
-        return self.by_metric.before_training(model)
-
-    def after_training(self, model: Any) -> Any:
-        """End XGBoost's own early stopping."""
-        return self.by_metric.after_training(model)
+    def __init__(self, fit: ConstrainedFit, by_metric: xgb.callback.EarlyStopping) -> None:
+        super().__init__(fit, by_metric)
+        self.before_training = by_metric.before_training
+        self.after_training = by_metric.after_training
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         """Compare the round with the best one; true ends training."""
-        round_ = self.by_metric.starting_round + epoch
-        holds = self.by_constraints.update(round_, self.fit.merits[epoch + 1])
-        if self.on == "both" and self.by_constraints.has_met:
+        round_, best = self.by_metric.starting_round + epoch, self.by_constraints
+        holds = best.update(round_, self.fit.merits[epoch + 1])
+        if not self.compares_constraints:
             # Rounds that break the constraints are not counted, whatever their criterion is.
             return holds and bool(self.by_metric.after_iteration(model, epoch, evals_log))
-        if self.by_constraints.best == round_:
-            model.set_attr(
-                best_iteration=str(round_), best_score=str(self.by_constraints.criterion)
-            )
-        stops = round_ - self.by_constraints.best >= self.by_metric.rounds
-        return bool(self.on == "constraints" and stops)
-
-
-def score_after_rounds(model: Any, fit: ConstrainedFit) -> Callable[[int], float | None]:
-    """Make the function of rounds that early stopping compared, while the fit is driven."""
-    by_constraints = [c for c in model.callbacks if isinstance(c, ConstraintStopping)]
-    last = by_constraints[-1] if by_constraints else None
-    if last and (last.on == "constraints" or not last.by_constraints.has_met):
-        return lambda rounds: fit.merits[rounds].criterion
-    data = metric = None
-    if model.early_stopping_rounds is None:  # XGBoost calls its own early stopping last.
-        stopping = [c.by_metric for c in by_constraints] or parameters.list_stoppers(model)
-        if not stopping:  # A callback of the user has stopped.
-            return lambda rounds: None
-        data, metric = stopping[-1].data, stopping[-1].metric_name
-
-    def score(rounds: int) -> float | None:
-        results = model.evals_result_[data or list(model.evals_result_)[-1]]
-        return float(results[metric or list(results)[-1]][rounds - 1])
-
-    return score
+        if best.best == round_:
+            model.set_attr(best_iteration=str(round_), best_score=str(best.criterion))
+        return self.is_alone and bool(round_ - best.best >= self.by_metric.rounds)
 
 
 MakeMatrix: TypeAlias = Callable[[Bool], xgb.DMatrix]
 """Function that makes the matrix of some rows, given a boolean for each row."""
 
 
-def read_rows(parent: xgb.XGBClassifier, X: Any, base_margin: Any, rows: Codes) -> xgb.DMatrix:
-    """Make the matrix of some rows of a table, to score them."""
+def read_matrix(parent: xgb.XGBClassifier, X: Any, base_margin: Any = None) -> xgb.DMatrix:
+    """Make the matrix of a table as its parent does, to score the rows."""
     return xgb.DMatrix(
-        take_rows(X, rows),
-        base_margin=None if base_margin is None else take_rows(base_margin, rows),
+        X,
+        base_margin=base_margin,
         missing=parent.missing,
         enable_categorical=parent.enable_categorical,
         feature_types=parent.feature_types,
@@ -213,92 +95,78 @@ def read_rows(parent: xgb.XGBClassifier, X: Any, base_margin: Any, rows: Codes) 
     )
 
 
-def read_in_parts(
-    parent: xgb.XGBClassifier, X: Any, base_margin: Any, rows: Codes
-) -> Iterator[xgb.DMatrix]:
-    """Read rows of a table once more, in parts, for scores that are seldom asked for."""
-    X, n_together = with_rows(X), 1 << 16
-    for start in range(0, max(rows.size, 1), n_together):
-        yield read_rows(parent, X, base_margin, rows[start : start + n_together])
+def take_start(base_margin: Any, rows: Codes) -> Any:
+    """Take the scores that some rows start from, if there are any."""
+    return None if base_margin is None else take_rows(base_margin, rows)
 
 
-class FoldFeatures(ABC):
+class FoldFeatures:
     """Features of all rows of a fit, from which matrices of some rows are made.
 
-    Attributes
+    Parameters
     ----------
-    read_again : callable or None
-        Makes matrices of some rows anew, so that none need be kept; None where it takes long.
+    parent : XGBClassifier
+        The classifier, whose parameters say how features are read.
+    base_margin : array-like, default=None
+        Scores that all rows start from.
     """
 
-    read_again: Callable[[Codes], Iterator[xgb.DMatrix]] | None = None
+    can_be_read_again: ClassVar[bool] = False  # Where it takes long, matrices are kept.
 
-    @abstractmethod
-    def training(self, rows: Codes, bins: Any, **of_rows: Any) -> Any:
-        """Make the matrix that trees are grown on, with the `bins` of another if given.
+    # Makes the matrix of some rows that trees are grown on, with the bins of the first one.
+    # Labels, weights and weights of features are further arguments.
+    training: Callable[..., Any]
+    held: Callable[[Codes], Any]  # Makes the matrix of held-out rows.
+    read_again: Callable[[Codes], Iterator[xgb.DMatrix]]  # Makes matrices of some rows anew.
 
-        Labels, weights and weights of features are further arguments.
-        """
-
-    def keep_bins(self, training: Any) -> Any:
-        """Make the smallest matrix that has the bins of a training matrix."""
-        return training
-
-    @abstractmethod
-    def held(self, rows: Codes, bins: Any) -> Any:
-        """Make the matrix of held-out rows, given a matrix whose bins the trees split at."""
+    def __init__(self, parent: xgb.XGBClassifier, base_margin: Any) -> None:
+        self.parent, self.base_margin = parent, base_margin
 
 
 class HostFeatures(FoldFeatures):
     """Features in main memory, read once.
 
     XGBoost takes longer to read a table of pandas than to bin its numbers. Arrays need no reading.
+    Held-out rows are scored by their values, which is faster than by bins.
     """
 
+    can_be_read_again = True
+
     def __init__(self, parent: xgb.XGBClassifier, X: Any, base_margin: Any) -> None:
-        self.parent, self.base_margin = parent, base_margin
-        self.read_again = functools.partial(read_in_parts, parent, X, base_margin)
+        super().__init__(parent, base_margin)
+        self.X, self.bins = X, None
         self.described = {"enable_categorical": parent.enable_categorical}
         if type(X) is np.ndarray:
             self.values = X
             self.described |= {"feature_types": parent.feature_types, "missing": parent.missing}
             return
-        read = xgb.DMatrix(
-            with_rows(X),
-            missing=parent.missing,
-            enable_categorical=parent.enable_categorical,
-            feature_types=parent.feature_types,
-            nthread=parent.n_jobs,
-        )
+        read = read_matrix(parent, with_rows(X))
         self.values = read.get_data()
         self.described |= {
-            "feature_names": read.feature_names,
-            "feature_types": read.feature_types,
+            name: getattr(read, name) for name in ("feature_names", "feature_types")
         }
 
-    def _of_rows(self, rows: Codes) -> dict[str, Any]:
-        """List the arguments of a matrix of some rows, as the parent's own ``fit`` gives them."""
-        margin = self.base_margin
-        return {
-            "data": self.values[rows],
-            "base_margin": None if margin is None else take_rows(margin, rows),
-            **self.described,
-        }
+    def training(self, rows: Codes, **of_rows: Any) -> Any:
+        """Make the matrix that trees are grown on, with the bins of the first one."""
+        make = functools.partial(xgb.XGBClassifier._create_dmatrix, self.parent, **self.described)
+        start = take_start(self.base_margin, rows)
+        matrix = make(self.bins, data=self.values[rows], base_margin=start, **of_rows)
+        if self.bins is None:  # One row is enough to keep them.
+            self.bins = make(matrix, data=self.values[:1])
+        return matrix
 
-    def training(self, rows: Codes, bins: Any, **of_rows: Any) -> Any:
-        """Make the matrix that trees are grown on, with the `bins` of another if given."""
-        return xgb.XGBClassifier._create_dmatrix(
-            self.parent, bins, **self._of_rows(rows), **of_rows
-        )
+    def held(self, rows: Codes) -> Any:
+        """Make the matrix of held-out rows."""
+        start = take_start(self.base_margin, rows)
+        values, n_threads = self.values[rows], self.parent.n_jobs
+        return xgb.DMatrix(values, base_margin=start, nthread=n_threads, **self.described)
 
-    def keep_bins(self, training: Any) -> Any:
-        """Make a matrix of one row with the bins of a training matrix."""
-        one_row = {"data": self.values[:1], **self.described}
-        return xgb.XGBClassifier._create_dmatrix(self.parent, training, **one_row)
-
-    def held(self, rows: Codes, bins: Any) -> Any:
-        """Make the matrix of held-out rows, of values, which are scored faster than bins."""
-        return xgb.DMatrix(**self._of_rows(rows), nthread=self.parent.n_jobs)
+    def read_again(self, rows: Codes) -> Iterator[xgb.DMatrix]:
+        """Read rows of the table once more, in parts, for scores that are seldom asked for."""
+        X, n_together = with_rows(self.X), 1 << 16
+        for start in range(0, max(rows.size, 1), n_together):
+            part = rows[start : start + n_together]
+            yield read_matrix(self.parent, take_rows(X, part), take_start(self.base_margin, part))
 
 
 class CardFeatures(FoldFeatures):
@@ -311,35 +179,31 @@ class CardFeatures(FoldFeatures):
     def __init__(
         self, parent: xgb.XGBClassifier, X: Array, base_margin: Any, array_module: Any
     ) -> None:
-        self.parent, self.X, self.base_margin = parent, X, base_margin
-        self.array_module = array_module
+        super().__init__(parent, base_margin)
+        self.X, self.array_module, self.bins = X, array_module, None
 
-    def _matrix(self, rows: Codes, bins: Any, **of_rows: Any) -> Any:
-        parent, margin = self.parent, self.base_margin
-        if margin is not None:
-            of_rows["base_margin"] = take_rows(margin, rows)
+    def training(self, rows: Codes, *, feature_weights: Any = None, **of_rows: Any) -> Any:
+        """Make the matrix that trees are grown on, with the bins of the first one."""
+        matrix = self.held(rows, **of_rows)
+        if feature_weights is not None:
+            matrix.set_info(feature_weights=feature_weights)
+        self.bins = matrix if self.bins is None else self.bins
+        return matrix
+
+    def held(self, rows: Codes, **of_rows: Any) -> Any:
+        """Make the matrix of held-out rows, binned as the trees split."""
+        parent = self.parent
+        if self.base_margin is not None:
+            of_rows["base_margin"] = take_rows(self.base_margin, rows)
         given = {"feature_types": parent.feature_types, **of_rows}
         return xgb.QuantileDMatrix(
             _Batches(self.X, rows, given, self.array_module),
-            ref=bins,
+            ref=self.bins,
             missing=parent.missing,
             enable_categorical=parent.enable_categorical,
             nthread=parent.n_jobs,
             max_bin=parent.max_bin,
         )
-
-    def training(
-        self, rows: Codes, bins: Any, *, feature_weights: Any = None, **of_rows: Any
-    ) -> Any:
-        """Make the matrix that trees are grown on, with the `bins` of another if given."""
-        matrix = self._matrix(rows, bins, **of_rows)
-        if feature_weights is not None:
-            matrix.set_info(feature_weights=feature_weights)
-        return matrix
-
-    def held(self, rows: Codes, bins: Any) -> Any:
-        """Make the matrix of held-out rows, binned as the trees split."""
-        return self._matrix(rows, bins)
 
 
 class _Batches(xgb.DataIter):
@@ -375,18 +239,25 @@ class _Batches(xgb.DataIter):
 
 
 class MatrixFeatures(FoldFeatures):
-    """Features of which the user makes the matrix of some rows."""
+    """Features of which the user makes the matrix of some rows, with the scores they start from.
 
-    def __init__(self, make_matrix: MakeMatrix, n_rows: int) -> None:
-        self.make_matrix, self.n_rows = make_matrix, n_rows
+    Parameters
+    ----------
+    parent : XGBClassifier
+        The classifier, whose `make_matrix` is the function of the user.
+    n_rows : int
+        Number of all rows.
+    """
 
-    def training(
-        self, rows: Codes, bins: Any, *, feature_weights: Any = None, **of_rows: Any
-    ) -> Any:
+    def __init__(self, parent: xgb.XGBClassifier, n_rows: int) -> None:
+        super().__init__(parent, None)
+        self.n_rows = n_rows
+
+    def training(self, rows: Codes, *, feature_weights: Any = None, **of_rows: Any) -> Any:
         """Make the matrix of some rows, with the labels and weights of all rows."""
         is_inside = np.zeros(self.n_rows, dtype=bool)
         is_inside[rows] = True
-        matrix = self.make_matrix(is_inside)
+        matrix = self.parent.make_matrix(is_inside)
         if not isinstance(matrix, xgb.DMatrix):
             raise TypeError(
                 f"make_matrix= has made a {type(matrix).__name__}: it must return an "
@@ -400,18 +271,17 @@ class MatrixFeatures(FoldFeatures):
         matrix.set_info(feature_weights=feature_weights, **of_rows)
         return matrix
 
-    def keep_bins(self, training: Any) -> Any:
-        """Keep nothing: the user's function decides about bins."""
-
-    def held(self, rows: Codes, bins: Any) -> Any:
+    def held(self, rows: Codes) -> Any:
         """Make the matrix of held-out rows."""
-        return self.training(rows, bins)
+        return self.training(rows)
 
 
 def read_features(
     parent: xgb.XGBClassifier, X: Any, base_margin: Any, array_module: Any
 ) -> FoldFeatures:
     """Read the features of a fit whose kernels have the given module of arrays."""
+    if getattr(parent, "make_matrix", None) is not None:
+        return MatrixFeatures(parent, len(X))
     is_binned = parent.tree_method in ("hist", None, "auto") and parent.booster != "gblinear"
     if array_module is np or type(X) is not np.ndarray or X.dtype == object or not is_binned:
         return HostFeatures(parent, X, base_margin)
@@ -423,10 +293,8 @@ LIBRARY_ATTRIBUTES = {"evals_result_": dict}
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def by_keyword(method: Method) -> Method:
-    """Make a method take keyword arguments by position as the parent does: with a warning."""
-    wrapped: Method = require_keyword_args(error=False)(method)
-    return wrapped
+# Makes a method take keyword arguments by position as the parent does: with a warning.
+by_keyword: Callable[[Method], Method] = require_keyword_args(error=False)
 
 
 class KeptObjective(dict[str, Any]):
@@ -437,18 +305,10 @@ class KeptObjective(dict[str, Any]):
             super().__setitem__(name, value)
 
 
-def _copied_to_one_place(values: Array) -> Callable[[], Array]:
-    """Make the function that gives a copy of values, which the next call writes anew.
-
-    To touch new memory takes several times as long as to copy.
-    """
-    copy = np.empty_like(values)
-
-    def read() -> Array:
-        np.copyto(copy, values)
-        return copy
-
-    return read
+def _copy_into(copy: Array, values: Array) -> Array:
+    """Copy values to a place that is written anew: new memory takes several times as long."""
+    np.copyto(copy, values)
+    return copy
 
 
 # The parent comes next to the mixin, and XGBoost looks for parameters in the first two bases.
@@ -577,10 +437,14 @@ class DrivenXGBMixin(_Parent):
         self._Booster = models.merge_boosters([model.get_booster() for model in members])
         self.__dict__.pop("evals_result_", None)  # of one of them alone
 
+    def _make_matrix(self, ref: Any, **given: Any) -> Any:
+        """Make a matrix as the parent does."""
+        return super()._create_dmatrix(ref, **given)
+
     # Private in XGBoost, and the only way to its cached margins of training and evaluation rows.
     # Should XGBoost stop calling this method, the adapter finds no matrix and raises an error.
     def _create_dmatrix(self, ref: Any, **kwargs: Any) -> Any:
-        matrix = super()._create_dmatrix(ref, **kwargs)
+        matrix = self._make_matrix(ref, **kwargs)
         driven = self.__dict__.get("_driven")
         if driven is not None:
             if ref is None:
@@ -588,7 +452,9 @@ class DrivenXGBMixin(_Parent):
                 # XGBoost reads both in every round, by JSON, for an objective that uses neither.
                 # A copy takes a fraction of that time.
                 for name in ("get_label", "get_weight"):
-                    setattr(matrix, name, _copied_to_one_place(getattr(matrix, name)()))
+                    values = getattr(matrix, name)()
+                    copy = functools.partial(_copy_into, np.empty_like(values), values)
+                    setattr(matrix, name, copy)
             else:
                 X, y = kwargs["data"], kwargs["label"]
                 # XGBoost may make no matrix for sets that are the training rows.
@@ -605,29 +471,37 @@ class DrivenXGBMixin(_Parent):
         return xgb.DMatrix(**{name: given[name] for name in names}, nthread=self.n_jobs)
 
 
-class _FoldBooster:
-    """A booster on some of the rows, grown as the parent's own ``fit`` would.
+class XGBFoldBooster(LibraryFoldBooster):
+    """A booster of XGBoost on some of the rows, grown as the parent's own ``fit`` would.
 
-    `again` makes the training matrix and that of held-out rows once more, in parts, after they
-    have been freed. They are kept if it is empty.
+    Parameters
+    ----------
+    features : FoldFeatures
+        Makes the matrices of the rows, which are freed after growth where they can be read again.
+    native : dict
+        Parameters of the native learner.
+    fold, solver
+        As of :class:`LibraryFoldBooster`.
+    **of_rows
+        Labels, weights and weights of features of the rows that the booster is grown on.
     """
 
     def __init__(
         self,
-        parent: xgb.XGBClassifier,
+        features: FoldFeatures,
         native: dict[str, Any],
-        matrices: dict[str, Any],
+        fold: Fold,
         solver: Solver | None,
-        again: Mapping[str, Callable[[], Iterator[Any]]],
+        **of_rows: Any,
     ) -> None:
-        self.solver, self.matrices, self.again = solver, matrices, again
-        self.native, self.names = native, matrices["training"].feature_names
-        self.columns = native.get("num_class", 1)
+        super().__init__(fold, solver)
+        training = features.training(fold.training, **of_rows)
+        self.matrices = {"training": training, "held": features.held(fold.held)}
+        self.features, self.native, self.names = features, native, training.feature_names
         self.booster = self._make_booster()
-        self._final: dict[str, Array] = {}
         # All other callbacks are about the model that is returned.
-        schedulers = xgb.callback.LearningRateScheduler
-        self.schedulers = [c for c in parent.callbacks or () if isinstance(c, schedulers)]
+        schedulers, callbacks = xgb.callback.LearningRateScheduler, features.parent.callbacks or ()
+        self.schedulers = [c for c in callbacks if isinstance(c, schedulers)]
 
     def _make_booster(self, forest: xgb.Booster | None = None) -> xgb.Booster:
         """Make the booster, or one that goes on from saved trees.
@@ -654,19 +528,15 @@ class _FoldBooster:
         for scheduler in self.schedulers:
             scheduler.after_iteration(self.booster, rounds, {})
 
-    def held_margin(self, rounds: int | None = None) -> Array:
-        return self._margin("held", rounds or 0)
-
-    def own_margin(self, rounds: int) -> Array:
-        return self._margin("training", rounds)
-
-    def _margin(self, name: str, rounds: int) -> Array:
+    def _margin(self, name: str, rounds: int | None) -> Array:
         """Score the rows of a matrix, which is read again once it has been freed."""
+        rounds = rounds or 0
         if name in self.matrices:
             return self._predict(self.matrices[name], rounds)
         if rounds in (0, self.booster.num_boosted_rounds()):
             return self._final[name]
-        return np.concatenate([self._predict(part, rounds) for part in self.again[name]()])
+        parts = self.features.read_again(self.rows[name])
+        return np.concatenate([self._predict(part, rounds) for part in parts])
 
     def _predict(self, matrix: Any, rounds: int = 0, *, training: bool = False) -> Array:
         scores = self.booster.predict(
@@ -676,7 +546,7 @@ class _FoldBooster:
             validate_features=False,
             training=training,
         )
-        return models.as_scores(scores, self.columns)
+        return models.as_scores(scores, self.native.get("num_class", 1))
 
     def state(self) -> State:
         return {"model": np.frombuffer(self.booster.save_raw("ubj"), np.uint8)}
@@ -686,14 +556,17 @@ class _FoldBooster:
 
     def release(self) -> None:
         self.solver = None
-        if self.again:
+        if self.features.can_be_read_again:
             self._final = {name: self._predict(one) for name, one in self.matrices.items()}
             self.matrices = {}
             self.booster.reset()
 
 
-class XGBoostAdapter(BoosterAdapter):
-    """Drives XGBoost through one ``fit`` of a classifier.
+class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
+    """Drives XGBoost through one ``fit`` of a classifier, and is a callback of it.
+
+    XGBoost keeps the margins of matrices and adds the new trees only. The booster that its ``fit``
+    returns is a copy without these margins, hence the last ones of the training rows are kept.
 
     Attributes
     ----------
@@ -705,6 +578,8 @@ class XGBoostAdapter(BoosterAdapter):
         Matrices that the parent's fit has made: training rows, and held-out evaluation sets.
     grown_before : int
         Rounds of the model that was continued.
+    stopping : list of XGBConstraintStopping
+        Callbacks that take the place of early stopping, if constraints decide when to stop.
     """
 
     continuation = "xgb_model"
@@ -713,14 +588,15 @@ class XGBoostAdapter(BoosterAdapter):
     records = "evals_result_"
     order_of_scores = "C"
     compares_names = True
+    predict_takes_start = True
     spaces: ClassVar = {"trees": models.XGBTreeWeights, "leaves": models.XGBLeafValues}
     # Whether the library's objective stays beside gradients of a solver, where the parent's fit
     # would put the squared error.
     keeps_objective: ClassVar[bool] = False
     objective: RegressionObjective  # of a regressor
 
-    def __init__(self, model: Any, *given: Any, is_observed: bool) -> None:
-        super().__init__(model, *given, is_observed=is_observed)
+    def __init__(self, *given: Any, is_observed: bool) -> None:
+        super().__init__(*given, is_observed=is_observed)
         self.own_objective: dict[str, Any] = {}
         self.params: dict[str, Any] = {}
         self.has_margins = False
@@ -729,11 +605,50 @@ class XGBoostAdapter(BoosterAdapter):
         self.matrices: list[Any] = []
         self.by_set: dict[EvaluationSet, Any] = {}
         self.grown_before = 0
-        self.score_after: Callable[[int], float | None]
+        self.stopping: list[XGBConstraintStopping] = []
+
+    def before_training(self, model: Any) -> Any:
+        """Count the rounds of a continued model, and observe its scores."""
+        self.grown_before = model.num_boosted_rounds()
+        if any(map(self.moves_multipliers, self.fit.evaluation_sets[-1:])):
+            self.fit.measured.observe(self._score(model, self.matrices[-1]))
+        return model
+
+    def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        """Return whether a callback of the user or the time limit ends training."""
+        # After an iteration, the callbacks that follow would not see its round.
+        if self.fit.notifier.is_training_over(epoch):
+            return True
+        if not self.fit.measured.has_multipliers:
+            self.fit.solver.count_round(lambda: self._score(model, self.matrices[0]))
+        return False
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        """Measure the evaluation sets."""
+        rounds = self.fit.solver.rounds
+        if self.fit.is_measured_after(rounds):
+            for held, matrix in zip(self.fit.evaluation_sets, self.matrices[1:], strict=True):
+                self.measure_round(held, rounds, self._score(model, matrix))
+        return False
+
+    def after_training(self, model: Any) -> Any:
+        """Take the last margins of the training rows, and the rounds that they are of."""
+        self.rounds = model.num_boosted_rounds() - self.grown_before
+        if self.matrices:
+            self.train_margin = self._score(model, self.matrices[0])
+        return model
+
+    def grown_after(self, rounds: int) -> int:
+        return self.grown_before + rounds
+
+    def _score(self, booster: Any, matrix: Any, end: int = 0) -> Array:
+        """Score rows by the rounds of a booster up to one, by default all."""
+        scores = booster.predict(matrix, output_margin=True, iteration_range=(0, end))
+        return models.as_scores(scores, self.fit.data.columns)
 
     def fit_plain(self, factor: Float | None = None, is_over: IsOver | None = None) -> None:
         super().fit_plain(factor, is_over)
-        self._forget_note()
+        self.model.get_booster().set_attr(**{model_note.NAME: None})  # of a continued model
 
     def leave_out_rounds(self) -> None:
         if self.can_fold():
@@ -741,14 +656,8 @@ class XGBoostAdapter(BoosterAdapter):
             self.model._Booster = models.best_rounds(self.model.get_booster())
 
     def evaluation_rows(self) -> list[EvaluationRows]:
-        weights, starts = self.read_sets()
         self.has_margins = self.starting_scores() is not None
-        return [
-            EvaluationRows(f"eval_set[{i}]", *pair, weight, start)
-            for i, (pair, weight, start) in enumerate(
-                zip(self.pairs, weights, starts, strict=True)
-            )
-        ]
+        return super().evaluation_rows()
 
     def list_for_each(self, name: str) -> Sequence[Any]:
         values, n_sets = self.arguments[name], len(self.pairs)
@@ -760,9 +669,6 @@ class XGBoostAdapter(BoosterAdapter):
                 f"{len(values)}: give eval_set as well, and None for sets that have none."
             )
         return list(values)
-
-    def starting_scores(self) -> Any:
-        return self.arguments["base_margin"]
 
     def without_gradients(self) -> str | None:
         return parameters.find_without_gradients(self.model)
@@ -787,7 +693,9 @@ class XGBoostAdapter(BoosterAdapter):
     ) -> Iterator[None]:
         own = model.callbacks
         if is_over is not None:
-            model.callbacks = [*(own or ()), RoundLimit(is_over)]
+            limit = xgb.callback.TrainingCallback()
+            limit.before_iteration = lambda model, epoch, evals_log: is_over(epoch)
+            model.callbacks = [*(own or ()), limit]
         try:
             yield
         finally:
@@ -924,8 +832,7 @@ class XGBoostAdapter(BoosterAdapter):
             self.own_objective = {"objective": "multi:softprob", "num_class": n_classes}
 
     def bind_sets(self, weights: Sequence[Any], starts: Sequence[Any]) -> EvaluationArguments:
-        model, data = self.model, self.fit.data
-        native = self.own_objective
+        model, data, native = self.model, self.fit.data, self.own_objective
         if model.base_score is None and self.is_divisible:
             learner = {"nthread": model.n_jobs, **native}
             if data.classes.size == 2 and model.scale_pos_weight is not None:
@@ -950,10 +857,15 @@ class XGBoostAdapter(BoosterAdapter):
         )
 
     def find_intercept(self, native: dict[str, Any]) -> Any:
-        """Find the intercept that XGBoost would fit to the training rows."""
-        data = self.fit.data
-        y = data.targets[: data.combined.sizes[0]] if isinstance(data, TargetData) else data.y
-        return parameters.find_intercept(y, data.sample_weight, native)
+        """Find the intercept that XGBoost would fit to the training rows of all machines."""
+        data, cells = self.fit.data, self.fit.problem.cells
+        if self.communicator.holds_all_rows:
+            y = data.targets[: data.combined.sizes[0]] if isinstance(data, TargetData) else data.y
+            return parameters.find_intercept(y, data.sample_weight, native)
+        first, k = cells.views[0].cells, cells.classes.size
+        of_class = np.bincount(cells.labels[first], cells.weight[first], k)
+        n = k if self.communicator.rank == 0 else 0  # The first machine stands for all rows.
+        return parameters.find_intercept(np.arange(k)[:n], of_class[:n], native)
 
     @property
     def driven_objective(self) -> dict[str, Any]:
@@ -972,7 +884,9 @@ class XGBoostAdapter(BoosterAdapter):
 
     def make_factory(self) -> FoldBoosterFactory:
         """Make the factory of the fold boosters, all of which share the bins of the first."""
-        model, combined, features = self.model, self.fit.data.combined, self.read_features()
+        model, combined, data = self.model, self.fit.data.combined, self.fit.data
+        array_module = self.fit.problem.kernel.get("array_module", np)
+        features = read_features(model, combined.X, data.take(self.start), array_module)
         of_features = self.arguments["feature_weights"]
         of_features = model.feature_weights if of_features is None else of_features
         label, weight = combined.classes_of_rows, combined.sample_weight
@@ -982,36 +896,21 @@ class XGBoostAdapter(BoosterAdapter):
         native.pop("n_estimators", None)
         native.pop("eval_metric", None)  # Metrics are about the returned model.
         native["verbosity"] = 0  # The fit of the returned model gives the same warnings.
-        bins = None
 
-        def make(fold: Fold, solver: Solver | None) -> _FoldBooster:
-            nonlocal bins
+        def make(fold: Fold, solver: Solver | None) -> XGBFoldBooster:
             rows = fold.training
-            of_rows = None if weight is None else weight[rows]
-            training = features.training(
-                rows, bins, label=label[rows], weight=of_rows, feature_weights=of_features
-            )
-            bins = features.keep_bins(training) if bins is None else bins
-            matrices = {"training": training, "held": features.held(fold.held, bins)}
-            again: dict[str, Callable[[], Iterator[Any]]] = {}
-            if features.read_again is not None:
-                again["training"] = functools.partial(features.read_again, rows)
-                again["held"] = functools.partial(features.read_again, fold.held)
-            return _FoldBooster(model, native, matrices, solver, again)
+            of_rows = {"label": label[rows], "weight": None if weight is None else weight[rows]}
+            given = {**of_rows, "feature_weights": of_features}
+            return XGBFoldBooster(features, native, fold, solver, **given)
 
         return make
-
-    def read_features(self) -> FoldFeatures:
-        """Read the features that the matrices of the folds are made from."""
-        data, array_module = self.fit.data, self.fit.problem.kernel.get("array_module", np)
-        return read_features(self.model, data.combined.X, data.take(self.start), array_module)
 
     def measuring(self) -> AbstractContextManager[Any]:
         # Boosters set their verbosity for the whole process.
         context: AbstractContextManager[Any] = xgb.config_context(verbosity=0)
         return context
 
-    def train(self) -> Trained:
+    def train(self) -> None:
         data = self.fit.data
         # Rows of further data sets without a label are in no objective: any class will do.
         combined = data.combined
@@ -1022,10 +921,10 @@ class XGBoostAdapter(BoosterAdapter):
             "base_margin": self.fit.data.take(self.start),
         }
         self._share_training_rows(given, combined.X, labels)
-        with self._driven() as observer:
+        with self._driven():
             self.native(combined.X, labels, **given)
-            self._forget_note()
-            return self._describe(observer)
+            self.model.get_booster().set_attr(**{model_note.NAME: None})  # of a continued model
+            self._leave_out_worse_rounds()
 
     def _share_training_rows(self, given: dict[str, Any], X: Any, labels: Any) -> None:
         """Let XGBoost recognise evaluation sets that are the training rows: by the very objects.
@@ -1055,12 +954,8 @@ class XGBoostAdapter(BoosterAdapter):
                 "GC207",
             )
 
-    def _forget_note(self) -> None:
-        """Remove the note that a continued model has brought from its file."""
-        self.model.get_booster().set_attr(**{model_note.NAME: None})
-
     @contextmanager
-    def _driven(self) -> Iterator[Observer]:
+    def _driven(self) -> Iterator[None]:
         """Let the solver be the parent's objective, and leave no trace of it afterwards.
 
         Without multipliers the objective is the parent's own, and the solver keeps its history.
@@ -1086,31 +981,37 @@ class XGBoostAdapter(BoosterAdapter):
         model.objective = objective if fit.measured.has_multipliers else native
         if link is not None:  # The parent hands its metrics no scores.
             model.eval_metric = parameters.map_metrics(model.eval_metric, link)
-        observer = Observer(fit, self.matrices)
-        callbacks, stopping, on = model.callbacks or [], [], fit.options.early_stopping_on
-        if on != "metric":
-            stopping = parameters.list_stoppers(model)
-            callbacks = [c for c in callbacks if c not in stopping]
-            if model.early_stopping_rounds is not None:
-                stopping.append(xgb.callback.EarlyStopping(rounds=model.early_stopping_rounds))
-            model.early_stopping_rounds = None
-        by_constraints = [ConstraintStopping(fit, c, on) for c in stopping]
-        model.callbacks = [*callbacks, observer, *by_constraints]
+        self._stop_by_constraints()
         try:
-            yield observer
+            yield
         finally:
             fit.hide_progress()
             for name, value in own.items():
                 setattr(model, name, value)
             del model._driven
+            for matrix in self.matrices[:1]:  # It may be the user's.
+                for name in ("get_label", "get_weight"):
+                    vars(matrix).pop(name, None)
         if not self.keeps_objective and model.objective != native:
             model.objective = native  # as the parent's fit does for several classes
         elif native != self.own_objective["objective"]:
             with xgb.config_context(verbosity=0):  # It says that trees do not need the level.
                 model.get_booster().set_param(self.own_objective)
 
-    def _describe(self, observer: Observer) -> Trained:
-        """Describe the trained booster, without the rounds that early stopping leaves out."""
+    def _stop_by_constraints(self) -> None:
+        """Let early stopping come last, and look at the constraints if the user asks for it."""
+        model, others, stopping = self.model, self.model.callbacks or [], []
+        if self.fit.options.early_stopping_on != "metric":
+            stopping = parameters.list_stoppers(model)
+            others = [c for c in others if c not in stopping]
+            if model.early_stopping_rounds is not None:
+                stopping.append(xgb.callback.EarlyStopping(rounds=model.early_stopping_rounds))
+            model.early_stopping_rounds = None
+        self.stopping = [XGBConstraintStopping(self.fit, c) for c in stopping]
+        model.callbacks = [*others, self, *self.stopping]
+
+    def _leave_out_worse_rounds(self) -> None:
+        """Leave out the rounds of the trained booster that follow the best one."""
         model = self.model
         if not self.matrices:
             raise RuntimeError(
@@ -1118,45 +1019,54 @@ class XGBoostAdapter(BoosterAdapter):
                 f"this version of gbm_constrained does not support it."
             )
         booster = model.get_booster()
-        before, end = observer.grown_before, booster.num_boosted_rounds()
+        end = booster.num_boosted_rounds()
         best = booster.attr("best_iteration")  # ``predict`` uses the rounds up to this one.
-        if best is not None and int(best) < before:
+        if best is not None and int(best) < self.grown_before:
             # The attribute is of the continued model, and would leave the new trees out.
             booster.set_attr(best_iteration=None, best_score=None)
             best = None
         if best is not None and int(best) + 1 < end:
             # Readers of the booster that do not know the best iteration would take all rounds.
             end = int(best) + 1
-            booster = model._Booster = models.keep_first_rounds(booster, end)
-        margin = observer.train_margin if end == observer.grown_after else None
-        self.grown_before, self.score_after = before, score_after_rounds(model, self.fit)
+            model._Booster = models.keep_first_rounds(booster, end)
+        if end != self.grown_after(self.rounds):
+            self.rounds, self.train_margin = end - self.grown_before, None
         self.by_set = dict(zip(self.fit.evaluation_sets, self.matrices[1:], strict=True))
-        return Trained(self, end - before, margin, lambda rounds: rounds + before)
 
     def margin(self, rounds: int) -> Array:
-        return self._predict(self.matrices[0], rounds)
+        booster, end = self.model.get_booster(), self.grown_after(rounds)
+        return self._score(booster, self.matrices[0], end)
 
     def held_margin(self, rows: EvaluationSet, rounds: int) -> Array:
         if rows not in self.by_set:  # Certification rows are no evaluation set of the user.
             data = self.fit.data
             assert data.certification is not None
-            self.by_set[rows] = read_rows(self.model, data.whole.X, self.start, data.certification)
-        return self._predict(self.by_set[rows], rounds)
-
-    def _predict(self, matrix: Any, rounds: int) -> Array:
-        span = (0, self.grown_before + rounds)
-        booster = self.model.get_booster()
-        scores = booster.predict(matrix, output_margin=True, iteration_range=span)
-        return models.as_scores(scores, self.fit.data.columns)
+            X, start = take_rows(data.whole.X, data.certification), self.start
+            self.by_set[rows] = read_matrix(self.model, X, take_start(start, data.certification))
+        booster, end = self.model.get_booster(), self.grown_after(rounds)
+        return self._score(booster, self.by_set[rows], end)
 
     def truncate(self, rounds: int) -> None:
-        model, end = self.model, self.grown_before + rounds
+        model, end = self.model, self.grown_after(rounds)
         stopped = model.get_booster().attr("best_iteration") is not None
         model._Booster = models.keep_first_rounds(model.get_booster(), end)
         if stopped:  # ``predict`` uses the rounds up to the best iteration.
-            score = self.score_after(rounds)
+            score = self._find_criterion(rounds)
             best_score = None if score is None else str(score)
             model._Booster.set_attr(best_iteration=str(end - 1), best_score=best_score)
+
+    def _find_criterion(self, rounds: int) -> float | None:
+        """Find what early stopping compared after some rounds; None if a callback has stopped."""
+        model, data, metric = self.model, None, None
+        if self.stopping and self.stopping[-1].compares_constraints:
+            return self.fit.merits[rounds].criterion
+        if self.stopping or model.early_stopping_rounds is None:  # XGBoost calls its own last.
+            stopping = [c.by_metric for c in self.stopping] or parameters.list_stoppers(model)
+            if not stopping:
+                return None
+            data, metric = stopping[-1].data, stopping[-1].metric_name
+        results = model.evals_result_[data or list(model.evals_result_)[-1]]
+        return float(results[metric or list(results)[-1]][rounds - 1])
 
     def add_to_margin(self, shift: Array) -> None:
         models.shift_intercept(self.model.get_booster(), shift)
@@ -1166,7 +1076,7 @@ class XGBoostAdapter(BoosterAdapter):
 
 
 SQUARED = "reg:squarederror"
-NAMES: dict[str, ObjectiveName] = {
+OBJECTIVES: dict[str, ObjectiveName] = {
     "reg:squarederror": "squared",
     "reg:pseudohubererror": "pseudo_huber",
     "reg:absoluteerror": "absolute",
@@ -1185,51 +1095,35 @@ PARAMETERS: dict[str, tuple[str, float | None]] = {
 }
 
 
-def read_objective(model: Any) -> tuple[RegressionObjective, dict[str, Any]]:
-    """Read the objective of a regressor, and its name and parameters as XGBoost takes them.
-
-    Raises
-    ------
-    ValueError
-        If constraints cannot be added to the objective, or its parameter is missing.
-    """
-    name = SQUARED if model.objective is None else model.objective
-    if not isinstance(name, str) or name not in NAMES:
-        raise ValueError(
-            f"objective={name!r} cannot be trained under constraints: use one of {[*NAMES]}."
-        )
-    more = getattr(model, "kwargs", None) or {}
-    native: dict[str, Any] = {"objective": name}
-    parameter = np.nan
-    if name in PARAMETERS:
-        key, default = PARAMETERS[name]
-        given = more.get(key, getattr(model, key, None))
-        given = default if given is None else given
-        values = np.ravel(given) if given is not None else np.zeros(0)
-        if values.size != 1:
-            raise ValueError(
-                f"objective={name!r} needs {key}= with one number under constraints, got "
-                f"{given!r}: a fit under constraints has one prediction for each row."
-            )
-        parameter = native[key] = check_number(key, values[0])
-        check_parameter(NAMES[name], key, parameter)
-    if (outputs := more.get("num_target", 1)) != 1:
-        raise ValueError(
-            f"num_target={outputs!r} asks for several predictions of each row, and a fit under "
-            f"constraints has one: leave it out."
-        )
-    step = getattr(model, "max_delta_step", None)
-    step = MAX_DELTA_STEP if step is None else check_number("max_delta_step", step)
-    return RegressionObjective(NAMES[name], parameter, step), native
-
-
 class XGBoostRegressionAdapter(XGBoostAdapter):
     """Drives XGBoost through one ``fit`` of a regressor."""
 
     keeps_objective = True
 
     def check_objective(self) -> None:
-        self.objective, self.own_objective = read_objective(self.model)
+        model, parameter = self.model, {}
+        name = SQUARED if model.objective is None else model.objective
+        more = getattr(model, "kwargs", None) or {}
+        if str(name) in PARAMETERS:
+            key, default = PARAMETERS[name]
+            given = more.get(key, getattr(model, key, None))
+            given = default if given is None else given
+            values = np.ravel(given) if given is not None else np.zeros(0)
+            if values.size != 1:
+                raise ValueError(
+                    f"objective={name!r} needs {key}= with one number under constraints, got "
+                    f"{given!r}: a fit under constraints has one prediction for each row."
+                )
+            parameter = {key: values[0]}
+        if (outputs := more.get("num_target", 1)) != 1:
+            raise ValueError(
+                f"num_target={outputs!r} asks for several predictions of each row, and a fit "
+                f"under constraints has one: leave it out."
+            )
+        step = getattr(model, "max_delta_step", None)
+        step = MAX_DELTA_STEP if step is None else check_number("max_delta_step", step)
+        found = read_objective(name, name, OBJECTIVES, parameter, step)
+        self.objective, self.own_objective = found
         check_targets(self.y)
         if (booster := parameters.find_own_booster(self.model)) is not None:
             raise ValueError(
@@ -1245,6 +1139,3 @@ class XGBoostRegressionAdapter(XGBoostAdapter):
             # Leaves cannot scale the starting scores that are part of a row's score.
             "has_scale": all(self.arguments[name] is None for name in names),
         }
-
-    def check_labels(self) -> None:
-        """Accept all targets, which are numbers."""

@@ -6,7 +6,7 @@ memory. Features stay where they are: trees are grown on the matrix that the use
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,57 +21,33 @@ from gbm_constrained.fit.fitted_report import hand_over_report
 from gbm_constrained.fit.options import read_measurement
 from gbm_constrained.scorers.base import check_classes, check_names, check_params, read_labels
 from gbm_constrained.scorers.xgboost.estimators import ConstrainedXGBClassifier
-from gbm_constrained.scorers.xgboost.fits import (
-    FoldFeatures,
-    MakeMatrix,
-    MatrixFeatures,
-    XGBoostAdapter,
-)
+from gbm_constrained.scorers.xgboost.fits import MakeMatrix
 from gbm_constrained.scorers.xgboost.parameters import find_without_gradients
 
 
-def numbered(i: int) -> str:
-    """Name the evaluation set at a position as XGBoost's classifiers do."""
-    return f"validation_{i}"
+def show_names(callback: Any, names: Sequence[str]) -> Any:
+    """Let a callback of the user see evaluation sets by their own names.
 
+    One that looks at no evaluation set, and early stopping, stay what they are: see
+    :func:`stopping_by_name`. What is no callback stays for the classifier to refuse.
+    """
+    kind = xgb.callback.TrainingCallback
+    known = (xgb.callback.EarlyStopping, xgb.callback.LearningRateScheduler)
+    if not isinstance(callback, kind) or isinstance(callback, known):
+        return callback
+    given = {f"validation_{i}": name for i, name in enumerate(names)}
 
-class _Named(xgb.callback.TrainingCallback):
-    """Callback of the user that sees evaluation sets by their own names."""
+    def by_name(method: Callable[..., Any]) -> Callable[..., bool]:
+        def call(model: Any, epoch: int, log: Any) -> bool:
+            return bool(method(model, epoch, {given.get(k, k): v for k, v in log.items()}))
 
-    def __init__(self, callback: Any, names: Sequence[str]) -> None:
-        super().__init__()
-        self.callback, self.names = callback, names
+        return call
 
-    @classmethod
-    def wrap(cls, callback: Any, names: Sequence[str]) -> Any:
-        """Let a callback see evaluation sets by name.
-
-        One that looks at no evaluation set, and early stopping, stay what they are: see
-        :func:`stopping_by_name`. What is no callback stays for the classifier to refuse.
-        """
-        known = (xgb.callback.EarlyStopping, xgb.callback.LearningRateScheduler)
-        is_other = isinstance(callback, xgb.callback.TrainingCallback)
-        return cls(callback, names) if is_other and not isinstance(callback, known) else callback
-
-    def _translate(self, log: Any) -> Any:
-        given = {numbered(i): name for i, name in enumerate(self.names)}
-        return {given.get(name, name): values for name, values in log.items()}
-
-    def before_training(self, model: Any) -> Any:
-        """Hand over the booster."""
-        return self.callback.before_training(model)
-
-    def after_training(self, model: Any) -> Any:
-        """Hand over the booster."""
-        return self.callback.after_training(model)
-
-    def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Hand over the values by name; true ends training."""
-        return bool(self.callback.before_iteration(model, epoch, self._translate(evals_log)))
-
-    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Hand over the values by name; true ends training."""
-        return bool(self.callback.after_iteration(model, epoch, self._translate(evals_log)))
+    shown = kind()
+    shown.before_training, shown.after_training = callback.before_training, callback.after_training
+    shown.before_iteration = by_name(callback.before_iteration)
+    shown.after_iteration = by_name(callback.after_iteration)
+    return shown
 
 
 @contextmanager
@@ -92,7 +68,7 @@ def stopping_by_name(callbacks: Sequence[Any], names: Sequence[str]) -> Iterator
         )
     for stopper, name in zip(stoppers, asked, strict=True):
         if name:
-            stopper.data = numbered(list(names).index(name))
+            stopper.data = f"validation_{list(names).index(name)}"
     try:
         yield
     finally:
@@ -112,8 +88,7 @@ ELSEWHERE = {
     "early_stopping_rounds": "early_stopping_rounds= of train",
     "callbacks": "callbacks= of train",
     **dict.fromkeys(
-        ("missing", "enable_categorical", "feature_types", "feature_weights"),
-        "it to the matrix",
+        ("missing", "enable_categorical", "feature_types", "feature_weights"), "it to the matrix"
     ),
 }
 
@@ -125,7 +100,7 @@ NEED_FEATURES = {
 }
 
 
-class _Rows:
+class MatrixRows:
     """A matrix, with what ``fit`` of a classifier takes in its place.
 
     Parameters
@@ -175,167 +150,117 @@ class _Rows:
         return columns
 
 
-class _MatrixAdapter(XGBoostAdapter):
-    """``BoosterAdapter`` of one call of :func:`train`."""
+class XGBMatrixClassifier(ConstrainedXGBClassifier):
+    """A classifier under constraints on matrices that were made before.
 
-    def read_features(self) -> FoldFeatures:
-        return MatrixFeatures(self.model.make_matrix, self.fit.data.whole.sizes[0])
-
-
-class _MatrixParent(xgb.XGBClassifier):
-    """XGBoost's classifier on matrices that were made before."""
+    Attributes
+    ----------
+    matrices : mapping
+        The matrices, by the identity of what ``fit`` takes in their place.
+    make_matrix : callable or None
+        Function that makes the matrix of some training rows; None if they cannot be divided.
+    """
 
     matrices: Mapping[int, Any]
-
-    def _create_dmatrix(self, ref: Any, **given: Any) -> Any:
-        return self.matrices[id(given["data"])]
-
-
-class XGBMatrixClassifier(ConstrainedXGBClassifier, _MatrixParent):
-    """A classifier under constraints on matrices that were made before."""
-
     make_matrix: MakeMatrix | None = None
-    _adapter_class = _MatrixAdapter
+
+    def _make_matrix(self, ref: Any, **given: Any) -> Any:
+        return self.matrices[id(given["data"])]
 
     def _scored(self, matrix: Any, given: Mapping[str, Any]) -> Any:
         return matrix
 
 
-class _Matrices:
-    """Matrices of one call of :func:`train`, with their labels and weights.
-
-    Attributes
-    ----------
-    rows : _Rows
-        The training rows.
-    sets : list of _Rows
-        Evaluation sets; one of the training matrix is `rows`.
-    names : list of str
-        Names of the evaluation sets.
-    make_matrix : callable or None
-        Function that makes the matrix of some training rows; None if they cannot be divided.
-    """
-
-    def __init__(
-        self, dtrain: Any, evals: Sequence[tuple[Any, str]], make_matrix: MakeMatrix | None
-    ) -> None:
-        if not (make_matrix is None or callable(make_matrix)):
+def find_divider(dtrain: xgb.DMatrix, make_matrix: MakeMatrix | None) -> MakeMatrix | None:
+    """Find the function that makes the matrix of some training rows; None if there is none."""
+    if make_matrix is not None:
+        if not callable(make_matrix):
             raise TypeError(
                 f"make_matrix must be a function of a boolean for each row, got a "
                 f"{type(make_matrix).__name__}."
             )
-        if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in evals):
-            raise TypeError(
-                f"evals must be a list of matrices and their names, such as [(dvalid, 'valid')], "
-                f"got {list(evals)}."
-            )
-        self.rows = rows = _Rows(dtrain, "dtrain", 0)
-        self.sets = [
-            rows if matrix is dtrain else _Rows(matrix, f"evals[{i}], {name!r},", i + 1)
-            for i, (matrix, name) in enumerate(evals)
-        ]
-        self.names = [name for _, name in evals]
-        self.make_matrix = make_matrix
-        if make_matrix is None:
-            try:
-                dtrain.slice(np.arange(min(dtrain.num_row(), 1)))
-            except xgb.core.XGBoostError:
-                pass
-            else:
-                self.make_matrix = lambda is_inside: dtrain.slice(np.flatnonzero(is_inside))
-        self._indivisible = (
-            f"this {type(dtrain).__name__} cannot be divided (QuantileDMatrix, external memory "
-            f"and groups of rows): give a DMatrix in memory, make_matrix=, a function that makes "
-            f"the matrix of some of the rows, "
+        return make_matrix
+    try:
+        dtrain.slice(np.arange(min(dtrain.num_row(), 1)))
+    except xgb.core.XGBoostError:
+        return None
+    return lambda is_inside: dtrain.slice(np.flatnonzero(is_inside))
+
+
+def make_classifier(
+    params: Mapping[str, Any],
+    rows: MatrixRows,
+    sets: Sequence[MatrixRows],
+    make_matrix: MakeMatrix | None,
+    **given: Any,
+) -> XGBMatrixClassifier:
+    """Make the classifier that grows trees on matrices, one of which holds the training rows."""
+    native = dict(params)
+    if "seed" in native:  # XGBoost prefers this name.
+        native["random_state"] = native.pop("seed")
+    check_classes(rows.y, "dtrain", params.get("num_class"))
+    model = XGBMatrixClassifier(**given, **native)
+    if (booster := find_without_gradients(model)) is not None:
+        raise ValueError(
+            f"{booster} takes no gradients of constraints, which decisions must meet then: "
+            f"take ConstrainedXGBClassifier on arrays or tables."
         )
+    for constraint in check_constraints(given["constraints"]):
+        if any(reference.model is not None for reference in constraint.reference_models):
+            raise ValueError(
+                f"{constraint} asks another model about features, which a matrix does not "
+                f"give back: give its decisions, or the name of a column that holds them."
+            )
+    model.matrices = {id(one.X): one.matrix for one in (rows, *sets)}
+    model.make_matrix = make_matrix
+    return model
 
-    def make_classifier(
-        self,
-        params: Mapping[str, Any],
-        *,
-        is_continued: bool,
-        measure_on: Any = None,
-        **given: Any,
-    ) -> XGBMatrixClassifier:
-        """Make the classifier that grows trees on these matrices."""
-        native = dict(params)
-        if "seed" in native:  # XGBoost prefers this name.
-            native["random_state"] = native.pop("seed")
-        check_classes(self.rows.y, "dtrain", params.get("num_class"))
-        given["measure_on"] = self._choose_measurement(measure_on, is_continued=is_continued)
-        model = XGBMatrixClassifier(**given, **native)
-        if (booster := find_without_gradients(model)) is not None:
-            raise ValueError(
-                f"{booster} takes no gradients of constraints, which decisions must meet then: "
-                f"take ConstrainedXGBClassifier on arrays or tables."
-            )
-        for constraint in check_constraints(given["constraints"]):
-            if any(reference.model is not None for reference in constraint.reference_models):
-                raise ValueError(
-                    f"{constraint} asks another model about features, which a matrix does not "
-                    f"give back: give its decisions, or the name of a column that holds them."
-                )
-        model.matrices = {id(one.X): one.matrix for one in (self.rows, *self.sets)}
-        model.make_matrix = self.make_matrix
-        return model
 
-    def _choose_measurement(self, asked: Any, *, is_continued: bool) -> Any:
-        """Choose the rows by which constraints are measured."""
-        is_divisible = self.make_matrix is not None
-        is_held_out = any(one is not self.rows for one in self.sets)
-        read = {} if asked is None else read_measurement(asked)
-        kind, fraction = read.get("measure_on"), read.get("holdout_fraction")
-        divides = kind in ("auto", "crossfit", "forward") or fraction is not None
-        if divides and not is_divisible:
-            raise ValueError(
-                f"measure_on={asked!r} grows boosters on parts of the rows, and "
-                f"{self._indivisible}or an evaluation set with measure_on='holdout'."
-            )
-        if kind == "holdout" and not (is_divisible or is_held_out):
-            raise ValueError(
-                f"measure_on='holdout' needs rows that trees are not grown on, and "
-                f"{self._indivisible}or a matrix of them in evals."
-            )
-        if asked is not None:
-            return asked
-        if is_divisible and not is_continued:
-            return "auto"
-        if is_held_out:
-            return "holdout"
-        if not is_divisible:
-            issue_warning(
-                f"Constraints are measured on training rows, which are optimistic, since "
-                f"{self._indivisible}or a matrix of other rows in evals; or ask for "
-                f"measure_on='train'.",
-                "GC118",
-            )
-            return "train"
+def choose_measurement(
+    asked: Any, dtrain: xgb.DMatrix, *, is_divisible: bool, is_held_out: bool, is_continued: bool
+) -> Any:
+    """Choose the rows by which constraints are measured.
+
+    Parameters
+    ----------
+    asked : object
+        The parameter `measure_on`; None if there was none.
+    dtrain : DMatrix
+        The training rows.
+    is_divisible, is_held_out, is_continued : bool
+        Whether these can be divided, whether there is an evaluation set of other rows, and whether
+        training goes on with a model.
+    """
+    indivisible = (
+        f"this {type(dtrain).__name__} cannot be divided (QuantileDMatrix, external memory "
+        f"and groups of rows): give a DMatrix in memory, make_matrix=, a function that makes "
+        f"the matrix of some of the rows, "
+    )
+    read = {} if asked is None else read_measurement(asked)
+    kind, fraction = read.get("measure_on"), read.get("holdout_fraction")
+    divides = kind in ("auto", "crossfit", "forward") or fraction is not None
+    if divides and not is_divisible:
+        raise ValueError(
+            f"measure_on={asked!r} grows boosters on parts of the rows, and "
+            f"{indivisible}or an evaluation set with measure_on='holdout'."
+        )
+    if kind == "holdout" and not (is_divisible or is_held_out):
+        raise ValueError(
+            f"measure_on='holdout' needs rows that trees are not grown on, and "
+            f"{indivisible}or a matrix of them in evals."
+        )
+    if asked is not None:
+        return asked
+    if is_held_out and (is_continued or not is_divisible):
+        return "holdout"
+    if is_divisible:
         return "auto"
-
-    def fit(
-        self, model: XGBMatrixClassifier, of_rows: Any, of_sets: Sequence[Any] | None, **given: Any
-    ) -> None:
-        """Fit a classifier, given the columns that constraints group by."""
-        rows, sets = self.rows, self.sets
-        check_sensitive_sets(of_sets, len(sets), "sensitive_features_evals")
-        columns = [one.find_columns(c) for one, c in zip(sets, of_sets or (), strict=False)]
-        try:
-            model.fit(
-                rows.X,
-                rows.y,
-                sample_weight=rows.weight,
-                base_margin=rows.margin,
-                eval_set=[(one.X, one.y) for one in sets] or None,
-                sample_weight_eval_set=[one.weight for one in sets] or None,
-                base_margin_eval_set=[one.margin for one in sets] or None,
-                verbose=False,
-                sensitive_features=rows.find_columns(of_rows),
-                sensitive_features_eval_set=None if of_sets is None else columns,
-                **given,
-            )
-        finally:
-            for name in ("get_label", "get_weight"):  # The matrix is the user's again.
-                vars(rows.matrix).pop(name, None)
+    issue_warning(
+        f"Constraints are measured on training rows, which are optimistic, since "
+        f"{indivisible}or a matrix of other rows in evals; or ask for measure_on='train'.",
+        "GC118",
+    )
+    return "train"
 
 
 def _take_native(others: dict[str, Any]) -> dict[str, Any]:
@@ -445,7 +370,17 @@ def train(
             raise TypeError(f"{name}= has no meaning under constraints: {REFUSED[name]}.")
     check_params(params, "XGBoost", ELSEWHERE)
     check_integer("num_boost_round", num_boost_round, 1)
-    matrices = _Matrices(dtrain, evals, make_matrix)
+    if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in evals):
+        raise TypeError(
+            f"evals must be a list of matrices and their names, such as [(dvalid, 'valid')], "
+            f"got {evals}."
+        )
+    rows, names = MatrixRows(dtrain, "dtrain", 0), [name for _, name in evals]
+    make_matrix = find_divider(dtrain, make_matrix)
+    sets = [
+        rows if matrix is dtrain else MatrixRows(matrix, f"evals[{i}], {name!r},", i + 1)
+        for i, (matrix, name) in enumerate(evals)
+    ]
     if xgb_model is not None and isinstance(dtrain, xgb.QuantileDMatrix):
         raise ValueError(
             "xgb_model= has trees that split elsewhere than at the bins of this QuantileDMatrix, "
@@ -454,28 +389,48 @@ def train(
     callbacks = list(callbacks or ())
     if verbose_eval:
         callbacks.append(xgb.callback.EvaluationMonitor(period=max(int(verbose_eval), 1)))
-    model = matrices.make_classifier(
-        params,
+    others["measure_on"] = choose_measurement(
+        others.get("measure_on"),
+        dtrain,
+        is_divisible=make_matrix is not None,
+        is_held_out=any(one is not rows for one in sets),
         is_continued=xgb_model is not None,
+    )
+    model = make_classifier(
+        params,
+        rows,
+        sets,
+        make_matrix,
         constraints=constraints,
         n_estimators=num_boost_round,
         early_stopping_rounds=early_stopping_rounds,
-        callbacks=[_Named.wrap(callback, matrices.names) for callback in callbacks],
+        callbacks=[show_names(callback, names) for callback in callbacks],
         **others,
     )
-    with stopping_by_name(callbacks, matrices.names):
-        matrices.fit(
-            model,
-            sensitive_features,
-            sensitive_features_evals,
+    of_sets = sensitive_features_evals
+    check_sensitive_sets(of_sets, len(sets), "sensitive_features_evals")
+    columns = [one.find_columns(c) for one, c in zip(sets, of_sets or (), strict=False)]
+    with stopping_by_name(callbacks, names):
+        model.fit(
+            rows.X,
+            rows.y,
+            sample_weight=rows.weight,
+            base_margin=rows.margin,
+            eval_set=[(one.X, one.y) for one in sets] or None,
+            sample_weight_eval_set=[one.weight for one in sets] or None,
+            base_margin_eval_set=[one.margin for one in sets] or None,
+            verbose=False,
+            sensitive_features=rows.find_columns(sensitive_features),
+            sensitive_features_eval_set=None if of_sets is None else columns,
             xgb_model=xgb_model,
             constraint_callbacks=constraint_callbacks,
             time_limit=time_limit,
             time=time,
         )
     if evals_result is not None:
-        for i, name in enumerate(matrices.names):
-            evals_result[name] = model.evals_result_[numbered(i)]
+        evals_result.update(
+            {name: model.evals_result_[f"validation_{i}"] for i, name in enumerate(names)}
+        )
     booster = model.get_booster()
     if params.get("objective") == "multi:softmax" and model.n_classes_ > 2:
         booster.set_param({"objective": "multi:softmax"})  # It answers with classes, as asked.

@@ -19,14 +19,10 @@ from scipy.special import expit, logit
 
 from gbm_constrained._dataframes import number_of_rows
 from gbm_constrained._typing import Array, Codes, Float
+from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.decision.regression import Affine
 from gbm_constrained.scorers import ubjson
-from gbm_constrained.scorers.trained_models import (
-    GroupTree,
-    LeafValues,
-    TreeWeights,
-    check_number,
-)
+from gbm_constrained.scorers.trained_models import GroupTree, LeafValues, TreeWeights, check_number
 
 
 def read_model(booster: xgb.Booster) -> dict[str, Any]:
@@ -41,13 +37,24 @@ def forest_of(model: dict[str, Any]) -> dict[str, Any]:
     return forest
 
 
+def replace_model(booster: xgb.Booster, model: dict[str, Any], source: xgb.Booster) -> None:
+    """Give a booster a model that was made of that of `source`, which it is in all else."""
+    config = json.loads(source.save_config())
+    learner = config["learner"]
+    learner["learner_model_param"] = model["learner"]["learner_model_param"]
+    if "gbtree_model_param" in learner["gradient_booster"]:
+        n_trees = forest_of(model)["gbtree_model_param"]
+        learner["gradient_booster"]["gbtree_model_param"] = n_trees
+    booster.load_model(ubjson.write(model))
+    booster.load_config(json.dumps(config))
+
+
 @contextmanager
 def edited_model(booster: xgb.Booster) -> Iterator[dict[str, Any]]:
-    """Read a model to write into the arrays of its trees, which the booster has afterwards."""
-    config, data = booster.save_config(), booster.save_raw("ubj")
-    yield ubjson.read(data)  # The arrays are views of the data.
-    booster.load_model(data)
-    booster.load_config(config)  # The model has no parameters of training.
+    """Read the model of a booster, which has it as it was changed afterwards."""
+    model = read_model(booster)
+    yield model
+    replace_model(booster, model, booster)
 
 
 def keep_first_rounds(booster: xgb.Booster, end: int) -> xgb.Booster:
@@ -62,10 +69,8 @@ def keep_first_rounds(booster: xgb.Booster, end: int) -> xgb.Booster:
         setattr(kept, name, getattr(booster, name))
     if "c" not in (booster.feature_types or ()):
         return kept
-    config, model = kept.save_config(), read_model(kept)
-    forest_of(model)["cats"] = forest_of(read_model(booster))["cats"]
-    kept.load_model(ubjson.write(model))
-    kept.load_config(config)
+    with edited_model(kept) as model:
+        forest_of(model)["cats"] = forest_of(read_model(booster))["cats"]
     return kept
 
 
@@ -93,26 +98,18 @@ def shift_intercept(booster: xgb.Booster, shift: Array) -> None:
     prefixes. ``base_score`` takes the shift only where there is no tree: for two classes it is a
     probability in float32, which has no room for large margins.
     """
-    config, data = booster.save_config(), booster.save_raw("ubj")
-    model = ubjson.read(data)
-    forest = forest_of(model)
-    trees = forest["trees"]
-    if trees and int(trees[0]["tree_param"]["size_leaf_vector"]) > 1:  # all classes in one tree
-        for name in ("leaf_weights", "base_weights"):  # The arrays are views of the data.
-            trees[0][name].reshape(-1, shift.size)[...] += shift
-    elif trees:
-        classes = list(forest["tree_info"])
-        for k in range(shift.size):
-            tree, add = trees[classes.index(k)], shift[k : k + 1]
-            tree["split_conditions"][tree["left_children"] == -1] += add
-            tree["base_weights"] += add
-    else:
-        configuration = json.loads(config)
-        for holder in (model, configuration):
-            _add_to_base_score(holder["learner"]["learner_model_param"], shift)
-        config, data = json.dumps(configuration), ubjson.write(model)
-    booster.load_model(data)
-    booster.load_config(config)  # The model has no parameters of training.
+    with edited_model(booster) as model:
+        trees, info = (forest_of(model)[name] for name in ("trees", "tree_info"))
+        if not trees:
+            _add_to_base_score(model["learner"]["learner_model_param"], shift)
+        elif int(trees[0]["tree_param"]["size_leaf_vector"]) > 1:  # all classes in one tree
+            for name in ("leaf_weights", "base_weights"):
+                trees[0][name].reshape(-1, shift.size)[...] += shift
+        else:
+            for k in range(shift.size):
+                tree, add = trees[list(info).index(k)], shift[k : k + 1]
+                tree["split_conditions"][tree["left_children"] == -1] += add
+                tree["base_weights"] += add
 
 
 def _add_to_base_score(parameters: dict[str, str], shift: Array) -> None:
@@ -122,8 +119,7 @@ def _add_to_base_score(parameters: dict[str, str], shift: Array) -> None:
         base_score = np.clip(expit(logit(base_score) + shift), 1e-30, 1.0 - 2.0**-24)
     else:
         base_score = base_score + shift
-    parameters["base_score"] = json.dumps(base_score.tolist())
-    parameters["boost_from_average"] = "0"
+    parameters |= {"base_score": json.dumps(base_score.tolist()), "boost_from_average": "0"}
 
 
 def as_scores(predicted: Any, columns: int) -> Array:
@@ -175,8 +171,7 @@ def merge_boosters(boosters: Sequence[xgb.Booster]) -> xgb.Booster:
     parameters |= {"base_score": json.dumps(base_score.tolist()), "boost_from_average": "0"}
     rounding = intercept - intercept_of(first)  # by single precision
     merged = xgb.Booster()
-    merged.load_model(ubjson.write(first))
-    merged.load_config(_config_of(boosters[0], first))
+    replace_model(merged, first, boosters[0])
     merged.set_attr(best_iteration=None, best_score=None)  # of the first booster
     if np.abs(rounding).max() > 1e-6 and merged.num_boosted_rounds():  # Others are its last digit.
         shift_intercept(merged, rounding)
@@ -228,17 +223,6 @@ def intercept_of(model: dict[str, Any]) -> Array:
     return np.ravel(found).astype(np.float64)
 
 
-def _config_of(booster: xgb.Booster, model: dict[str, Any]) -> str:
-    """Write the configuration of a booster as that of the model that takes its place."""
-    config = json.loads(booster.save_config())
-    learner, merged = config["learner"], model["learner"]
-    learner["learner_model_param"] = merged["learner_model_param"]
-    n_trees = forest_of(model)["gbtree_model_param"]
-    if "gbtree_model_param" in learner["gradient_booster"]:
-        learner["gradient_booster"]["gbtree_model_param"] = n_trees
-    return json.dumps(config)
-
-
 def rescale(booster: xgb.Booster, affine: Affine) -> None:
     """Map the scores of a booster by its leaves, in place."""
     with edited_model(booster) as model:
@@ -274,11 +258,9 @@ def append_group_tree(booster: xgb.Booster, tree: GroupTree) -> xgb.Booster:
         "trees": [written], "tree_info": [0], "iteration_indptr": [0, 1],
         "weight_drop": np.ones(1, dtype=">f4"),
     }  # fmt: skip
-    booster = best_rounds(booster)
-    read, appended = read_model(booster), booster.copy()
-    _concatenate([forest_of(read), forest])
-    appended.load_model(ubjson.write(read))
-    appended.load_config(_config_of(booster, read))
+    appended = best_rounds(booster).copy()
+    with edited_model(appended) as model:
+        _concatenate([forest_of(model), forest])
     if booster.attr("best_iteration") is not None:  # ``predict`` takes the rounds up to it.
         appended.set_attr(best_iteration=str(appended.num_boosted_rounds() - 1))
     return appended
@@ -375,9 +357,10 @@ def weight_rounds(booster: xgb.Booster, weights: Float, intercept: float) -> xgb
 class XGBTreeWeights(TreeWeights):
     """Weights of the rounds of a trained classifier of XGBoost, up to its best iteration."""
 
-    def _count_rounds(self) -> int:
-        self.base = intercept_of_sum(self.model.get_booster())
-        return int(best_rounds(self.model.get_booster()).num_boosted_rounds())
+    def __init__(self, model: Any) -> None:
+        booster = model.get_booster()
+        self.base = intercept_of_sum(booster)
+        super().__init__(model, best_rounds(booster).num_boosted_rounds())
 
     def _score_round(self, X: Any, t: int) -> Array:
         # A base margin takes the place of the intercept, so that none is rounded away.
@@ -387,38 +370,39 @@ class XGBTreeWeights(TreeWeights):
         )
         return np.asarray(found)
 
-    def _change(self, parameters: Float, intercept: float) -> xgb.Booster:
-        return weight_rounds(self.model.get_booster(), parameters, intercept)
+    def set_parameters(self, parameters: Float, intercept: float) -> None:
+        """Change the parameters, and add to all scores."""
+        self.model._Booster = weight_rounds(self.model.get_booster(), parameters, intercept)
 
-    def _append(self, tree: GroupTree) -> xgb.Booster:
-        return append_group_tree(self.model.get_booster(), tree)
-
-    def _take(self, booster: xgb.Booster) -> None:
-        self.model._Booster = booster
+    def append_offsets(self, X: Any, offsets: GroupOffsets, groups: Codes) -> None:
+        """Append a tree with the offsets of groups."""
+        tree = GroupTree.from_offsets(X, offsets, groups)
+        self.model._Booster = append_group_tree(self.model.get_booster(), tree)
 
 
 class XGBLeafValues(LeafValues, XGBTreeWeights):
     """Values of the leaves of a trained classifier of XGBoost, up to its best iteration."""
 
-    def _read_leaves(self) -> list[Array]:
-        trees = forest_of(read_model(best_rounds(self.model.get_booster())))["trees"]
+    def __init__(self, model: Any) -> None:
+        XGBTreeWeights.__init__(self, model)
+        trees = forest_of(read_model(best_rounds(model.get_booster())))["trees"]
         self._nodes = [np.flatnonzero(np.asarray(tree["left_children"]) == -1) for tree in trees]
-        return [
-            tree["split_conditions"][nodes] for tree, nodes in zip(trees, self._nodes, strict=True)
-        ]
+        pairs = zip(trees, self._nodes, strict=True)
+        self._set_leaves([tree["split_conditions"][nodes] for tree, nodes in pairs])
 
     def _find_leaves(self, X: Any, n_samples: int) -> Codes:
         nodes = xgb.XGBClassifier.apply(self.model, X).reshape(n_samples, -1)
         leaves = [np.searchsorted(of_tree, nodes[:, t]) for t, of_tree in enumerate(self._nodes)]
         return np.stack(leaves, axis=1)
 
-    def _change(self, parameters: Float, intercept: float) -> xgb.Booster:
+    def set_parameters(self, parameters: Float, intercept: float) -> None:
+        """Change the values of the leaves, and add to all scores."""
         changed = best_rounds(self.model.get_booster()).copy()
-        values = np.split(parameters.astype(np.float32), np.cumsum(self.sizes)[:-1])
+        values = self.split_leaves(parameters.astype(np.float32))
         with edited_model(changed) as model:
             trees = forest_of(model)["trees"]
             for tree, nodes, of_tree in zip(trees, self._nodes, values, strict=True):
                 tree["split_conditions"][nodes] = of_tree
                 tree["base_weights"][nodes] = of_tree
         shift_intercept(changed, np.array([intercept]))
-        return changed
+        self.model._Booster = changed

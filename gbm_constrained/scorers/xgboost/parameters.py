@@ -113,17 +113,13 @@ def check_metric(
             message = str(error).partition("\nStack trace:")[0]
             # XGBoost begins with the time and the place in its source.
             message = re.sub(r"^\[[\d:]+\] \S+: ", "", message).rstrip(": ")
+            where = f"under objective={native['objective']!r}"
+            if native["objective"].startswith(("binary", "multi")):
+                where = f"with {native.get('num_class', 2)} classes"
             raise xgb.core.XGBoostError(
-                f"eval_metric {metric!r} cannot be evaluated {_describe(native)}: "
+                f"eval_metric {metric!r} cannot be evaluated {where}: "
                 f"XGBoost says {message!r}. Give another of its metrics, or a function."
             ) from None
-
-
-def _describe(native: Mapping[str, Any]) -> str:
-    """Say under which objective something is evaluated."""
-    if native["objective"].startswith(("binary", "multi")):
-        return f"with {native.get('num_class', 2)} classes"
-    return f"under objective={native['objective']!r}"
 
 
 def _find_recorded_names(
