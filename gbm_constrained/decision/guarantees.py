@@ -538,6 +538,8 @@ def _check_amounts(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
         if not constraint.amounts or constraint.is_always_met or not is_first[j]:
             continue
         amounts = cells.views[cells.view_of[j]].weigh(None)
+        if amounts is None:  # The matrix of a cost has the amounts, and its rows have none.
+            amounts = np.zeros(1)
         reasons = (
             (
                 constraint.has_costs_of_amounts,

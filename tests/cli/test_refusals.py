@@ -1,16 +1,23 @@
-"""Input that a command refuses: one line on the error stream, exit code 2, nothing written."""
+"""The program, its help and its exit codes, and one line on any input that it refuses."""
 
 from __future__ import annotations
 
 import gzip
 import importlib.util
 import os
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from command_line import MODEL, write_rows
+from helpers import BOTH
+
+import gbm_constrained as gc
+from gbm_constrained.cli.main import main
 
 
 @pytest.mark.parametrize(
@@ -249,3 +256,48 @@ def test_weights_that_are_none_are_named_by_their_row_of_the_table(value, run):
     assert done.code == 2
     assert f"error: --weight w must be finite and non-negative, got {value} in row 7" in done.err
     assert MODEL["xgboost"] not in os.listdir()
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_it_is_a_program(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    arguments = ["audit", "none.json", "none.csv", "--target=y", "--constraint=fpr <= 0.1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "gbm_constrained", *arguments],
+        capture_output=True, text=True, cwd=tmp_path, env=environment, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == (
+        "gbm-constrained audit: error: MODEL none.json does not exist: check its name and "
+        "folder.\n"
+    )
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"gbm-constrained": f"{main.__module__}:{main.__name__}"}
+
+
+def test_help_and_version(run):
+    assert run("--version").out == f"gbm-constrained {gc.__version__}\n"
+    done = run("fit", "--help")
+    assert done.code == 0
+    assert "exit codes: 0 all constraints are met" in run("--help").out
+    for option in ("--constraint CONSTRAINT", "--sensitive COLUMN", "--param NAME=VALUE"):
+        assert option in done.out
+    assert run().code == 2
+
+
+@BOTH
+def test_exit_codes_are_those_of_the_verdicts(library, run):
+    assert run.fit(library, "--constraint=fpr <= 0.2").code == 0
+    for text, code, verdict in (("fpr <= 0.5", 0, "met"), ("recall >= 0.99", 1, "missed")):
+        done = run.audit(library, f"--constraint={text}")
+        assert done.code == code
+        assert f"The constraint is {verdict} on" in done.out
+    report = run.report_of("audit", library, "--constraint=fpr <= 0.5")
+    value = report["constraints"][0]["value"]
+    assert run.audit(library, f"--constraint=fpr <= {value}").code == 0
+    done = run.audit(library, f"--constraint=fpr <= {0.99 * value}")
+    assert done.code == 1
+    assert "The constraint is missed within sampling error" in done.out
