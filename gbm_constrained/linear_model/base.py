@@ -205,7 +205,7 @@ def set_parameters(estimator: Any, given: dict[str, Any]) -> None:
 
 
 class ConstrainedLinearModel(ConstrainedFitAttributes):
-    """What the linear models under constraints have in common, before the parent's own class."""
+    """Base of the linear models under constraints, before the parent in the order of methods."""
 
     def set_params(self, **params: Any) -> Any:
         """Set parameters, those of the solver by names such as ``constraint_solver__tau``."""
