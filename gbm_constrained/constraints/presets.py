@@ -59,7 +59,6 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gbm_constrained._docstrings import Function, document_parameters
 from gbm_constrained._messages import is_finite, is_number
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import (
@@ -68,6 +67,7 @@ from gbm_constrained.constraints.base import (
     LinearRow,
     Rate,
     Sense,
+    documented,
     make_factory,
 )
 from gbm_constrained.constraints.comparisons import overall
@@ -184,8 +184,10 @@ class OfShares(Expression):
             return None
         return np.array([target[1] if isinstance(target, tuple) else target for target in self.to])
 
-    def __ge__(self, bound: Any) -> Constraint:
-        raise TypeError(f"{self} >= {bound}: {self.preset} can only be bounded from above.")
+    @property
+    def one_sided(self) -> str:  # type: ignore[override]
+        """Why it has no bounds from below."""
+        return f"{self.preset} can only be bounded from above"
 
     def write_targets(
         self,
@@ -217,7 +219,7 @@ class OfShares(Expression):
 class CoverageDifference(OfShares):
     r"""The largest difference :math:`\max_i |q_i - \tau_i|` of a share of predictions."""
 
-    bounds_each_rate: ClassVar[bool] = True
+    bounds_each_rate = True
     preset: ClassVar[str] = "Coverage"
     range = (0.0, 1.0)
     bounds_accepted = "a difference of shares in [0, 1]: 1 per cent is written 0.01"
@@ -236,17 +238,15 @@ class CoverageDifference(OfShares):
         """Count the classes."""
         return n_functionals
 
-    def rows(
-        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
-    ) -> list[LinearRow]:
+    def rows(self, of: Constraint, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
         """Write the bound as two linear rows for each class."""
         found = []
         for i, (label, k) in enumerate(zip(self.classes or (), at, strict=True)):
             share = f"selection_rate({label!r})"
             target = f"share({label!r})" if self.targets is None else f"{self.targets[i]:g}"
             found += [
-                LinearRow(f"{share} - {target} <= {bound:g}", {k: 1.0}, bound),
-                LinearRow(f"{target} - {share} <= {bound:g}", {k: -1.0}, bound),
+                LinearRow(f"{share} - {target} <= {of.bound:g}", {k: 1.0}, of.bound),
+                LinearRow(f"{target} - {share} <= {of.bound:g}", {k: -1.0}, of.bound),
             ]
         return found
 
@@ -392,15 +392,21 @@ ValueError
     number from 0 on, or given without a ``ratio_bound``; or if ``by`` is empty."""
 
 
-def _document(function: Function) -> Function:
-    """Describe the parameters that presets share."""
-    return make_factory(document_parameters(function, SHARED_PARAMETERS))
-
-
-def _document_parity(function: Function) -> Function:
-    """Describe the parameters, the result and the errors of parities."""
-    documented = document_parameters(function, SHARED_PARAMETERS, _PARITY_RETURNS, _PARITY_RAISES)
-    return make_factory(documented)
+_document = documented(SHARED_PARAMETERS)
+_document_parity = documented(SHARED_PARAMETERS, _PARITY_RETURNS, _PARITY_RAISES)
+_document_pair_preset = documented(
+    {
+        **SHARED_PARAMETERS,
+        "bound": """bound : float, default=0.02
+    Largest allowed absolute value, in [0, 1].""",
+    },
+    """Raises
+------
+TypeError
+    If ``bound`` is no number, ``on`` names no rows, or ``by`` no columns.
+ValueError
+    If ``bound`` is outside [0, 1], or ``by`` empty.""",
+)
 
 
 def _parity(
@@ -698,24 +704,6 @@ def is_fairlearn(constraint: Any) -> bool:
 def name_of_loss(loss: Any) -> Any:
     """Name a loss of fairlearn as it is called here; others stay what they are."""
     return FAIRLEARN_LOSSES.get(type(loss).__name__, loss) if is_fairlearn(loss) else loss
-
-
-_SHARED_PARAMETERS = {
-    **SHARED_PARAMETERS,
-    "bound": """bound : float, default=0.02
-    Largest allowed absolute value, in [0, 1].""",
-}
-_PAIR_RAISES = """Raises
-------
-TypeError
-    If ``bound`` is no number, ``on`` names no rows, or ``by`` no columns.
-ValueError
-    If ``bound`` is outside [0, 1], or ``by`` empty."""
-
-
-def _document_pair_preset(function: Function) -> Function:
-    """Describe the parameters and the errors of presets of pair rates."""
-    return make_factory(document_parameters(function, _SHARED_PARAMETERS, _PAIR_RAISES))
 
 
 @_document_pair_preset

@@ -71,32 +71,25 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from numbers import Integral
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gbm_constrained._docstrings import Function, document_parameters
 from gbm_constrained._messages import is_finite, is_number
 from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.base import (
+    CalibrationError,
     Constraint,
-    CurvedRow,
-    CurveFunction,
-    Expression,
     Quotient,
     Rate,
-    Sense,
-    make_factory,
+    documented,
 )
-from gbm_constrained.constraints.comparisons import Each, Gap, GapNorm, Grouped, Paired, Ratio
+from gbm_constrained.constraints.comparisons import Each, Gap, GapNorm, Ratio
 from gbm_constrained.constraints.selectors import (
     Amount,
     ClassifiedBy,
     ClassPosition,
-    ClassSelector,
     Columns,
     Correct,
     CrossEntropy,
@@ -115,9 +108,8 @@ from gbm_constrained.constraints.selectors import (
     check_hashable,
     name_with_label,
     to_python_scalar,
-    write_selectors,
 )
-from gbm_constrained.constraints.writing import write_call, write_list, write_number, write_value
+from gbm_constrained.constraints.writing import write_list, write_number, write_value
 
 __all__ = [
     "accuracy",
@@ -194,9 +186,7 @@ small_groups : {"keep", "hold", "merge", "drop"}, default="keep"
 }
 
 
-def document_rate(function: Function) -> Function:
-    """Register a function that makes rates, and describe the parameters that rates share."""
-    return make_factory(document_parameters(function, _SHARED_PARAMETERS))
+document_rate = documented(_SHARED_PARAMETERS)
 
 
 class Taken(NamedTuple):
@@ -472,13 +462,13 @@ class RowFunction(Event):
 
     Attributes
     ----------
-    is_convex, is_linear : Whether the function is convex, or linear, in the prediction.
-    is_step : Whether the function is 1 on one side of a threshold of the prediction, and 0 else.
+    is_linear : Whether the function is linear in the prediction.
+    is_step : Whether the function is 1 on one side of a threshold of the prediction, and 0 else;
+        other functions are convex in the prediction.
     limits : Smallest and largest value of a row, as the user states them; None if not stated.
     """
 
     is_row_function: ClassVar[bool] = True
-    is_convex: ClassVar[bool] = False
     is_linear: ClassVar[bool] = False
     is_step: ClassVar[bool] = False
     limits: Limits | None = None
@@ -516,7 +506,6 @@ class RowLoss(RowFunction):
     """
 
     needs_labels: ClassVar[bool] = True
-    is_convex: ClassVar[bool] = True
     range = (0.0, math.inf)
 
     loss: LossName = field()
@@ -534,7 +523,6 @@ class RowLoss(RowFunction):
 class Prediction(RowFunction):
     """The prediction itself."""
 
-    is_convex: ClassVar[bool] = True
     is_linear: ClassVar[bool] = True
 
     limits: Limits | None = None
@@ -545,7 +533,6 @@ class Residual(RowFunction):
     """Target minus prediction."""
 
     needs_labels: ClassVar[bool] = True
-    is_convex: ClassVar[bool] = True
     is_linear: ClassVar[bool] = True
 
     limits: Limits | None = None
@@ -717,237 +704,6 @@ def row_functions_of(constraints: Iterable[Constraint]) -> tuple[RowFunction, ..
     events = (term.event for constraint in constraints for term in constraint.terms)
     found = {event.key: event for event in events if isinstance(event, RowFunction)}
     return tuple(found[key] for key in sorted(found))
-
-
-def refuse_row_functions(constraints: Iterable[Constraint]) -> None:
-    """Refuse constraints of regression where labels are classes."""
-    for constraint in constraints:
-        if row_functions_of([constraint]):
-            raise ValueError(
-                f"{constraint} bounds a mean over predicted numbers, and a classifier predicts "
-                f"classes: use ConstrainedXGBRegressor, ConstrainedLGBMRegressor or "
-                f"ConstrainedRidge, or bound a rate such as selection_rate()."
-            )
-
-
-def refuse_rates(constraints: Iterable[Constraint]) -> None:
-    """Refuse rates of classifiers where targets are numbers."""
-    for constraint in constraints:
-        if not all(isinstance(term.event, RowFunction) for term in constraint.terms):
-            raise ValueError(
-                f"{constraint} bounds a rate of predicted classes, and a regressor predicts "
-                f"numbers: bound a mean such as mean_loss('squared'), mean_prediction(), "
-                f"mean_residual(), share_above(c) or coverage()."
-            )
-        selectors = [part for term in constraint.terms for part in term.selectors]
-        if any(isinstance(part, ClassSelector) for part in selectors):
-            raise ValueError(
-                f"{constraint} is taken over rows of a class, and targets of a regressor are "
-                f"numbers: select rows by a column, as in on={{'name': value}}."
-            )
-
-
-def find_edges(bins: int) -> Float:
-    """Find the ends of bins of equal width, shape (bins + 1,)."""
-    return np.linspace(0.0, 1.0, bins + 1)
-
-
-@dataclass(frozen=True)
-class BinResidual(Event):
-    """Label minus probability of the positive class, where the probability is in one bin.
-
-    Parameters
-    ----------
-    bins : Number of bins.
-    position : Position of the bin, from zero.
-    """
-
-    needs_labels: ClassVar[bool] = True
-    is_residual: ClassVar[bool] = True
-
-    bins: int
-    position: int
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Ends of the bin, of which the upper one is inside."""
-        low, high = find_edges(self.bins)[self.position : self.position + 2].tolist()
-        return low, high
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest value of a row."""
-        low, high = self.ends
-        return -high, 1.0 - low
-
-    def __str__(self) -> str:
-        low, high = self.ends
-        return f"{'(' if self.position else '['}{low:g}, {high:g}]"
-
-
-@dataclass(frozen=True)
-class AbsoluteSums(CurveFunction):
-    """Sum of the absolute values of functionals, less that of the functionals of another group.
-
-    Parameters
-    ----------
-    n_bins : int
-        Number of functionals of a group.
-    is_difference : bool, default=False
-        Whether there is another group.
-    """
-
-    n_bins: int
-    is_difference: bool = False
-
-    @property
-    def signs(self) -> tuple[int, ...]:
-        """Sign of the derivative in each functional, which is that of the functional."""
-        return (0,) * (self.n_bins * (2 if self.is_difference else 1))
-
-    def values(self, functionals: Float) -> Float:
-        """Compute the sums of several choices of functionals."""
-        sizes = np.abs(functionals)
-        return np.asarray(sizes[: self.n_bins].sum(axis=0) - sizes[self.n_bins :].sum(axis=0))
-
-    def gradient(self, functionals: Float) -> Float:
-        """Compute a subgradient, which is zero in functionals that are zero."""
-        found = np.sign(functionals)
-        found[self.n_bins :] *= -1.0
-        return found
-
-    def opposite(self, at: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Exchange the groups; None where there is one."""
-        return (*at[self.n_bins :], *at[: self.n_bins]) if self.is_difference else None
-
-
-class CalibrationErrors(Expression):
-    """Base of calibration errors, and of comparisons of them between groups."""
-
-    senses: ClassVar[tuple[Sense, ...]] = ("<=",)
-    is_curved: bool = True
-    range = (0.0, 1.0)
-    reason_and_remedy = "calibration errors have no sums and multiples. Bound each by itself."
-    rate: CalibrationError  # The error, or that of each group.
-
-    @property
-    def rates(self) -> tuple[Rate, ...]:
-        """Mean residuals of the bins."""
-        return self.rate.rates
-
-    def errors(self, functionals: Float) -> Float:
-        """Compute the error of each group from its mean residuals, shape (n_groups,)."""
-        return np.asarray(np.abs(functionals.reshape(-1, self.rate.bins)).sum(axis=1))
-
-    def n_comparisons(self, n_functionals: int) -> int:
-        """Count the groups."""
-        return n_functionals // self.rate.bins
-
-    def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
-        """Write a bound as a row for each group."""
-        n = self.rate.bins
-        return [
-            CurvedRow(tuple(at[i : i + n]), AbsoluteSums(n), bound) for i in range(0, len(at), n)
-        ]
-
-    def value(self, functionals: Float, sense: Sense) -> float:
-        """Find the largest error, NaN where none is defined."""
-        found = self.errors(functionals)
-        return float(np.nanmax(found)) if not np.isnan(found).all() else np.nan
-
-    def __ge__(self, bound: Any) -> Constraint:
-        raise TypeError(
-            f"{self} >= {bound}: a calibration error can only be bounded from above, as no model "
-            f"is asked for wrong probabilities."
-        )
-
-
-@dataclass(frozen=True, repr=False)
-class CalibrationError(CalibrationErrors):
-    """Expected calibration error of the probability of the positive class.
-
-    Parameters
-    ----------
-    bins : int, default=10
-        Number of bins.
-    on : tuple of Selector, default=()
-        Restriction of the rows.
-    """
-
-    bins: int = 10
-    on: tuple[Selector, ...] = ()
-
-    def __post_init__(self) -> None:
-        is_integer = isinstance(self.bins, Integral) and not isinstance(self.bins, bool)
-        # Each bin is a functional, and has rows of its own.
-        if not is_integer or not 1 <= self.bins <= 100:
-            raise ValueError(
-                f"bins must be an integer from 1 to 100, got {self.bins!r}: 10 is usual, "
-                f"and each bin needs rows."
-            )
-        object.__setattr__(self, "bins", int(self.bins))
-
-    @property
-    def rate(self) -> CalibrationError:  # type: ignore[override]
-        """The error itself."""
-        return self
-
-    @cached_property
-    def rates(self) -> tuple[Rate, ...]:
-        """Mean residuals of the bins."""
-        events = [BinResidual(self.bins, k) for k in range(self.bins)]
-        return tuple(Rate(((1.0, Term(f"residual in {e}", e, on=self.on)),)) for e in events)
-
-    def __str__(self) -> str:
-        bins = "" if self.bins == CalibrationError.bins else f"(bins={self.bins})"
-        on = f"[{', '.join(map(str, self.on))}]" if self.on else ""
-        return f"calibration_error{bins}{on}"
-
-    def to_python(self) -> str:
-        """Write the call that makes the error."""
-        bins = None if self.bins == CalibrationError.bins else str(self.bins)
-        return write_call("calibration_error", bins=bins, on=write_selectors(self.on))
-
-
-@dataclass(frozen=True, repr=False, kw_only=True)
-class EachCalibrationError(Grouped, CalibrationErrors):
-    """The largest calibration error of a group."""
-
-    rate: CalibrationError
-
-    def __str__(self) -> str:
-        return f"each({self.rate}{self.options})"
-
-    def to_python(self) -> str:
-        """Write the call that makes the comparison."""
-        return write_call("each", self.rate.to_python(), **self.arguments())
-
-
-@dataclass(frozen=True, repr=False, kw_only=True)
-class CalibrationGap(Paired, CalibrationErrors):
-    """The largest difference of calibration errors between groups."""
-
-    rate: CalibrationError
-
-    def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
-        """Write a bound as a row for each ordered pair of groups."""
-        n = self.rate.bins
-        groups = [tuple(at[i : i + n]) for i in range(0, len(at), n)]
-        difference = AbsoluteSums(n, is_difference=True)
-        return [
-            CurvedRow(groups[g] + groups[h], difference, bound) for g, h in self.pairs(len(groups))
-        ]
-
-    def value(self, functionals: Float, sense: Sense) -> float:
-        """Find the largest difference."""
-        return self.find_gap(self.errors(functionals))
-
-    def __str__(self) -> str:
-        return f"gap({self.rate}{self.options})"
-
-    def to_python(self) -> str:
-        """Write the call that makes the comparison."""
-        return write_call("gap", self.rate.to_python(), **self.arguments())
 
 
 @document_rate
@@ -1179,7 +935,7 @@ def losses(*, to: Any, on: Any = None, weight: Any = None, cap: float | None = N
 @document_rate
 def each(
     rate: Rate | CalibrationError, *, by: str | Sequence[str] | None = None, **options: Any
-) -> Each | EachCalibrationError:
+) -> Each:
     """Bound a rate in every group: ``each(recall(), by="region") >= 0.8``.
 
     Parameters
@@ -1187,8 +943,6 @@ def each(
     rate : Rate or CalibrationError
         The rate of each group.
     """
-    if isinstance(rate, CalibrationError):
-        return EachCalibrationError(rate=rate, by=read_columns(by), **options)
     return Each(rate=rate, by=read_columns(by), **options)
 
 
@@ -1199,7 +953,7 @@ def gap(
     by: str | Sequence[str] | None = None,
     reference: Any = None,
     **options: Any,
-) -> Gap | GapNorm | CalibrationGap:
+) -> Gap | GapNorm:
     """Compare a rate between groups by the largest difference, ``max - min``.
 
     ``gap(...) <= b`` compiles to the rows ``rate[g] - rate[h] <= b`` of every ordered pair of
@@ -1221,8 +975,6 @@ def gap(
     if isinstance(rate, Quotient):
         parts = ((1.0, rate),)
         return GapNorm(parts=parts, by=read_columns(by), reference=reference, **options)
-    if isinstance(rate, CalibrationError):
-        return CalibrationGap(rate=rate, by=read_columns(by), reference=reference, **options)
     return Gap(rate=rate, by=read_columns(by), reference=reference, **options)
 
 

@@ -28,7 +28,7 @@ from gbm_constrained.constraints.checking import (
     check_task,
     resolve_positive_class,
 )
-from gbm_constrained.constraints.rates import accuracy, mean_loss, refuse_rates, row_functions_of
+from gbm_constrained.constraints.rates import accuracy, mean_loss, row_functions_of
 from gbm_constrained.data.cells import Cells, CellStatistics
 from gbm_constrained.data.exact_sums import sum_over_machines
 from gbm_constrained.data.fit_data import check_targets
@@ -841,7 +841,7 @@ def measure_model(
     checked: Sequence[Constraint] = check_constraints(constraints)
     stated_metrics = read_metrics(metrics)
     if predicts_numbers:
-        refuse_rates(checked)
+        check_task(checked, predicts_numbers=True)
     check_share("level", level)
     models = {type(model).__name__: model}
     if others is not None:

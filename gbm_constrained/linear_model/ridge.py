@@ -103,7 +103,7 @@ def _find_kink(compiled: LinearConstraints, j: int) -> str | None:
     row = compiled.A[[j]]
     columns = row.indices[row.data < 0.0]
     for function in (functions[k] for k in np.unique(columns % max(len(functions), 1))):
-        if function.is_convex and np.isinf(curvature_range(function, 1.0)[1]):
+        if not function.is_step and np.isinf(curvature_range(function, 1.0)[1]):
             return str(
                 next(t.name for c in compiled.constraints for t in c.terms if t.event == function)
             )

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,7 +80,7 @@ class Influence:
         """
         of_sums, square = self._influence(combine, counts)
         found = np.asarray(of_sums.power(2) @ square, dtype=np.float64)
-        found[combine.astype(bool) @ self._is_loss] = np.nan
+        found[combine.astype(bool) @ np.isnan(self.fractions.constant)] = np.nan
         return found
 
     def covariance(self) -> Float:
@@ -89,10 +88,10 @@ class Influence:
 
         They are NaN for mean losses and fractions over no rows.
         """
-        everything = sparse.eye_array(self._is_loss.size, format="csr")
-        of_rates, square = self._influence(everything, None)
+        is_loss = np.isnan(self.fractions.constant)
+        of_rates, square = self._influence(sparse.eye_array(is_loss.size, format="csr"), None)
         found: Float = (of_rates @ sparse.diags_array(square) @ of_rates.T).toarray()
-        found[self._is_loss] = found[:, self._is_loss] = np.nan
+        found[is_loss] = found[:, is_loss] = np.nan
         return found
 
     def _influence(self, combine: Any, counts: CellCounts | None) -> tuple[Any, Float]:
@@ -107,10 +106,6 @@ class Influence:
             of_fractions = events - _scale_rows(bases, rates)
             of_fractions = _scale_rows(of_fractions, 1.0 / (bases @ weight.ravel()))
         return combine @ (self.fractions.sum @ of_fractions), square.ravel()
-
-    @cached_property
-    def _is_loss(self) -> Bool:
-        return np.isnan(self.fractions.constant)
 
 
 def _scale_rows(matrix: Any, factors: Float) -> Any:

@@ -35,7 +35,13 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.functionals import WeightedFraction
 from gbm_constrained.problem.linear_constraints import LinearConstraints, find_opposites
 from gbm_constrained.statistics.binomial import GAMMA, Binomial, sum_p_value, upper_limit
-from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of, blocks_of_rows
+from gbm_constrained.statistics.counts import (
+    CellCounts,
+    MeanScore,
+    blocks_of,
+    blocks_of_rows,
+    scaled_parts,
+)
 from gbm_constrained.statistics.influence import find_violated_curves
 
 
@@ -67,7 +73,7 @@ def hoeffding_bentkus_p_value(mean: ArrayLike, n: ArrayLike, bound: ArrayLike) -
     return np.where(n > 0, np.minimum(p, 1.0), 1.0)[()]
 
 
-def _p_of_mean(block: Block, bound: float, counts: CellCounts) -> Float:
+def _p_of_mean(block: MeanScore, bound: float, counts: CellCounts) -> Float:
     r"""Compute the p-value of "the mean score exceeds a bound" with equal weights.
 
     A row with amount a and score s adds to the mean where :math:`E[a (s - b)] > 0`. With amounts
@@ -98,7 +104,7 @@ def _p_of_mean(block: Block, bound: float, counts: CellCounts) -> Float:
     return np.asarray(hoeffding_bentkus_p_value(mean, n, scaled))
 
 
-def _are_two_binomials(blocks: Sequence[Block], counts: CellCounts) -> bool:
+def _are_two_binomials(blocks: Sequence[MeanScore], counts: CellCounts) -> bool:
     """Whether blocks are two binomials of different rows: parts of a row are of one view."""
     if len(blocks) != 2 or not all(b.is_binomial and b.has_equal_weights(counts) for b in blocks):
         return False
@@ -107,7 +113,7 @@ def _are_two_binomials(blocks: Sequence[Block], counts: CellCounts) -> bool:
 
 
 def _p_of_two_binomials(
-    blocks: Sequence[Block], bound: float, counts: CellCounts, where: Bool | None = None
+    blocks: Sequence[MeanScore], bound: float, counts: CellCounts, where: Bool | None = None
 ) -> Float:
     """Compute the p-value of "the sum of two mean scores exceeds a bound"; 1 outside of `where`.
 
@@ -129,7 +135,7 @@ def _p_of_two_binomials(
     return p
 
 
-def _p_of_union(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Float:
+def _p_of_union(blocks: Sequence[MeanScore], bound: float, counts: CellCounts) -> Float:
     """Compute the p-value of "the sum of mean scores exceeds a bound" by a union bound.
 
     Weights are equal in each base set. Each mean exceeds its own upper limit with probability
@@ -163,7 +169,7 @@ def _p_of_union(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Fl
     return np.where(possible, np.exp(high), 1.0)
 
 
-def _p_weighted(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Float:
+def _p_weighted(blocks: Sequence[MeanScore], bound: float, counts: CellCounts) -> Float:
     """Compute the p-value of "the sum of weighted mean scores exceeds a bound" (Hoeffding).
 
     Given weights and base sets, a row with weight w adds an independent variable to the estimate.
@@ -226,7 +232,9 @@ def row_p_values(compiled: LinearConstraints, counts: CellCounts) -> NDArray[np.
     return p
 
 
-def p_value_of_blocks(blocks: Sequence[Block] | None, bound: float, counts: CellCounts) -> Float:
+def p_value_of_blocks(
+    blocks: Sequence[MeanScore] | None, bound: float, counts: CellCounts
+) -> Float:
     """Compute the p-value of one row of constraints, the sum of mean scores of blocks.
 
     See :func:`row_p_values`. The result has the shape of the counts' leading axes.
@@ -296,9 +304,9 @@ def find_violated_rows(
     rows, levels = blocks_of_rows(negated), np.broadcast_to(delta, len(compiled)).tolist()
     beyond = np.zeros((*counts.weight.shape[:-2], len(compiled)), dtype=bool)
     room = np.full(beyond.shape, -np.inf)  # Where positive, the exact test may reject.
-    limits = dict[tuple[Block, float], Float]()
+    limits = dict[tuple[MeanScore, float], Float]()
 
-    def total(blocks: Sequence[Block], level: float) -> Float:
+    def total(blocks: Sequence[MeanScore], level: float) -> Float:
         for block in blocks:
             if (block, level) not in limits:
                 limits[block, level] = _upper(block, counts, level)
@@ -326,7 +334,7 @@ def find_violated_rows(
     return beyond | curved
 
 
-def _upper(block: Block, counts: CellCounts, delta: float) -> Float:
+def _upper(block: MeanScore, counts: CellCounts, delta: float) -> Float:
     """Find the upper limit of the mean of a score at a level; infinite over no row."""
     weight = block.sum(counts.weight)
     n = np.where(weight > 0, block.effective_rows(counts), 1.0)
@@ -357,7 +365,7 @@ class _Row:
     functions: Codes  # (k,), positions of the row functions that it has means of.
     limits: Float  # (k, 2), their ranges.
     is_high: Bool  # (2^k, k), whether each function has its high value at a corner.
-    blocks: tuple[Block, ...]  # Scores are in units of the largest range.
+    blocks: tuple[MeanScore, ...]  # Scores are in units of the largest range.
     unit: float
     bound: float  # In the same unit.
     low: float  # Smallest and largest value that predictions can give.
@@ -368,11 +376,8 @@ class _Row:
         """Read a row of constraints, all of whose functionals have rows."""
         R = compiled.R
         at = slice(R.indptr[j], R.indptr[j + 1])
-        parts = [
-            replace(part, coefficient=float(a) * part.coefficient)
-            for k, a in zip(R.indices[at], R.data[at], strict=True)
-            for part in compiled.parts[k] or ()
-        ]
+        own = [compiled.parts[k] or () for k in R.indices[at]]
+        parts = scaled_parts(own, R.data[at].tolist()) or []
         used = np.flatnonzero(np.any([part.event.any(axis=0) for part in parts], axis=0))
         functions = [compiled.row_functions[s] for s in used]
         limits = np.array([function.stated_range for function in functions])

@@ -106,7 +106,6 @@ from gbm_constrained.statistics.counts import CellCounts, are_equal, effective_r
 from gbm_constrained.statistics.intervals import (
     SampledIntervals,
     correlation_of,
-    level_of_all,
     worst_interval,
 )
 
@@ -301,11 +300,6 @@ class PairEstimates:
     degrees: Float
     smaller: Float
 
-    @property
-    def variance(self) -> Float:
-        """Variance of each rate, (n_rates,)."""
-        return np.diag(self.covariance)
-
     def intervals(self, level: float = 0.95) -> Float:
         """Compute the interval of each pair rate.
 
@@ -319,16 +313,16 @@ class PairEstimates:
         ndarray of shape (n_rates, 2)
             Within [0, 1]; all of it where a side has one row, and NaN where a side has none.
         """
-        rate = self.rates
+        rate, variance = self.rates, np.diag(self.covariance)
         with np.errstate(invalid="ignore", divide="ignore"):
-            spread = np.sqrt(np.maximum(self.variance, 0.0)) / (rate * (1.0 - rate))
+            spread = np.sqrt(np.maximum(variance, 0.0)) / (rate * (1.0 - rate))
             half = stats.t.isf((1.0 - level) / 2.0, self.degrees) * spread
             half = np.where(spread == 0.0, 0.0, half)  # All scores tie, as those of a constant.
             ends = expit(logit(rate)[:, None] + half[:, None] * [-1.0, 1.0])
         certain = (rate <= 0.0) | (rate >= 1.0)
         exact = np.stack(clopper_pearson(rate * self.smaller, self.smaller, level), axis=-1)
         ends = np.where(certain[:, None], exact, ends)
-        ends = np.where(np.isnan(self.variance)[:, None], [0.0, 1.0], ends)
+        ends = np.where(np.isnan(variance)[:, None], [0.0, 1.0], ends)
         return np.where(np.isnan(rate)[:, None], np.nan, ends)
 
     def interval_of_sum(self, a: Float, constant: float, level: float) -> Float:
@@ -461,13 +455,12 @@ def pair_constraint_interval(constraint: Constraint, sums: PairSums, level: floa
     ndarray of shape (2,)
         NaN where the value is undefined.
     """
-    at, f = sums.intervals(level), sums.values
-    if not constraint.expression.compares_groups or len(at) == 1:
-        return np.asarray(at[0])
+    f = sums.values
+    if not constraint.expression.compares_groups or f.size == 1:
+        return np.asarray(sums.intervals(level)[0])
     if np.isnan(constraint.value(f)):
         return np.full(2, np.nan)
-    strict = sums.intervals(level_of_all(constraint, len(at), level))
-    return worst_interval(constraint, f, at, strict, sums.correlation)
+    return worst_interval(constraint, f, sums.intervals, level, sums.correlation)
 
 
 MAX_PARTS = 64  # Parts up to which the rates of a block are estimated together.
@@ -499,11 +492,8 @@ class PairIntervals(SampledIntervals):
 
     def _sums(self, j: int) -> PairSums:
         """Estimate the functionals of a constraint."""
-        span, blocks, (_, block, every) = (
-            self.compiled.spans[j],
-            self.compiled.pair_blocks,
-            self._rates,
-        )
+        span, blocks = self.compiled.spans[j], self.compiled.pair_blocks
+        _, block, every = self._rates
         coefficients = every[span].toarray()
         is_known = [terms is not None for terms in self.compiled.terms[span]]
         constant = np.where(is_known, self.compiled.constant[span], np.nan)

@@ -76,7 +76,7 @@ def test_variance_of_one_auc_is_that_of_delong(seed):
     rows = [np.flatnonzero(cells == c) for c in range(4)]
     found = estimate(case, WITHIN)
     expected = [delong(scores, rows[1], rows[0])[0, 0], delong(scores, rows[3], rows[2])[0, 0]]
-    np.testing.assert_allclose(found.variance, expected, rtol=1e-12)
+    np.testing.assert_allclose(np.diag(found.covariance), expected, rtol=1e-12)
     assert abs(found.covariance[0, 1]) < 1e-15
     shared = estimate(case, PairRates(EACH[[1, 1]], EACH[[0, 2]]))
     np.testing.assert_allclose(
@@ -84,7 +84,7 @@ def test_variance_of_one_auc_is_that_of_delong(seed):
     )
     # Doubled weights are a matter of units.
     doubled = estimate((scores, cells, np.full(cells.size, 2.0)), WITHIN)
-    np.testing.assert_allclose(doubled.variance, expected, rtol=1e-12)
+    np.testing.assert_allclose(np.diag(doubled.covariance), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -114,7 +114,7 @@ def test_one_rate_has_the_logit_interval_with_degrees_of_satterthwaite():
 def test_differences_are_combined_by_squares_with_their_correlation(rates):
     found = estimate(draw(8), rates)
     low, high = found.intervals().T
-    f, deviation = found.rates, np.sqrt(found.variance)
+    f, deviation = found.rates, np.sqrt(np.diag(found.covariance))
     rho = found.covariance[0, 1] / deviation.prod()
     assert (abs(rho) > 0.2) == (rates is SUBGROUP)
 
