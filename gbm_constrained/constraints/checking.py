@@ -9,12 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from gbm_constrained.constraints.base import (
-    Constraint,
-    Factory,
-    Rate,
-    refuse_priorities,
-)
+from gbm_constrained.constraints.base import Constraint, Factory, Rate, refuse_priorities
 from gbm_constrained.constraints.presets import CoverageDivergence, from_fairlearn, is_fairlearn
 from gbm_constrained.constraints.selectors import (
     ClassSelector,

@@ -28,12 +28,7 @@ from gbm_constrained.constraints.base import (
     refuse_uncalled,
     shorten_number,
 )
-from gbm_constrained.constraints.selectors import (
-    MISSING,
-    Columns,
-    Missing,
-    write_level,
-)
+from gbm_constrained.constraints.selectors import MISSING, Columns, Missing, write_level
 from gbm_constrained.constraints.writing import (
     NotTextError,
     write_call,

@@ -71,7 +71,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -189,34 +189,22 @@ small_groups : {"keep", "hold", "merge", "drop"}, default="keep"
 document_rate = documented(_SHARED_PARAMETERS)
 
 
-class Taken(NamedTuple):
-    """What a rate is taken over, as its arguments say: rows, and what each of them counts for."""
-
-    on: Any = None
-    weight: Any = None
-    cap: float | None = None
-
-    def term(
-        self,
-        name: str,
-        event: Event,
-        rows: tuple[Selector, ...] = (),
-        where: tuple[Selector, ...] = (),
-    ) -> Term:
-        """Make the weighted mean of an event."""
-        amount = Amount.of(self.weight, self.cap)
-        return Term(name, event, rows, as_selectors(self.on), where, amount)
-
-
 def make_rate(
     name: str,
     event: Event,
-    taken: Taken,
+    on: Any = None,
+    weight: Any = None,
+    cap: float | None = None,
+    *,
     rows: tuple[Selector, ...] = (),
     where: tuple[Selector, ...] = (),
 ) -> Rate:
-    """Make a rate of one term with coefficient one."""
-    return Rate(((1.0, taken.term(name, event, rows, where)),))
+    """Make the weighted mean of an event: a rate of one term with coefficient one.
+
+    `on`, `weight` and `cap` are given by users; `rows` and `where` belong to the rate.
+    """
+    term = Term(name, event, rows, as_selectors(on), where, Amount.of(weight, cap))
+    return Rate(((1.0, term),))
 
 
 def classes_of(label: Hashable | None) -> tuple[Label | ClassPosition, Label | ClassPosition]:
@@ -229,33 +217,34 @@ def classes_of(label: Hashable | None) -> tuple[Label | ClassPosition, Label | C
 def make_class_rate(
     name: str,
     label: Hashable | None,
-    taken: Taken,
     predicted: Literal["negative", "positive"] | None,
-    among: Literal["negative", "positive"] | None = None,
+    among: Literal["negative", "positive"] | None,
+    *taken: Any,
 ) -> Rate:
     """Make the share of predictions of one of two classes, or of errors without `predicted`.
 
-    It is taken over the rows of the class `among`, or over all rows.
+    It is over the rows of the class `among`, or over all rows; `taken` are ``on``, ``weight`` and
+    ``cap``.
     """
     classes = dict(zip(("negative", "positive"), classes_of(label), strict=True))
     event = Misclassified() if predicted is None else Predicted(classes[predicted])
     rows = () if among is None else (classes[among],)
-    return make_rate(name_with_label(name, label), event, taken, rows)
+    return make_rate(name_with_label(name, label), event, *taken, rows=rows)
 
 
-def joint_rates(label: Hashable | None, taken: Taken) -> tuple[Rate, Rate, Rate]:
+def joint_rates(label: Hashable | None, *taken: Any) -> tuple[Rate, Rate, Rate]:
     """Make the fractions of all rows that are true positive, false positive, false negative."""
     negative, positive = classes_of(label)
     return (
-        make_rate("true_positives", Predicted(positive), taken, where=(positive,)),
-        make_rate("false_positives", Predicted(positive), taken, where=(negative,)),
-        make_rate("false_negatives", Misclassified(), taken, where=(positive,)),
+        make_rate("true_positives", Predicted(positive), *taken, where=(positive,)),
+        make_rate("false_positives", Predicted(positive), *taken, where=(negative,)),
+        make_rate("false_negatives", Misclassified(), *taken, where=(positive,)),
     )
 
 
-def name_with_rows(name: str, taken: Taken) -> str:
+def name_with_rows(name: str, *taken: Any) -> str:
     """Write the name of a quotient with its rows."""
-    return str(taken.term(name, Misclassified()))
+    return str(make_rate(name, Misclassified(), *taken))
 
 
 def read_reference(reference: Any) -> Any:
@@ -356,7 +345,7 @@ def cost(
         )
     # Zero has no sign: that of -0.0 would be shown.
     event = DecisionCost(tuple(map(tuple, (table + 0.0).tolist())))
-    return make_rate(str(event), event, Taken(on, weight, cap))
+    return make_rate(str(event), event, on, weight, cap)
 
 
 @document_rate
@@ -387,7 +376,7 @@ def auc(
         others=(negative,),
         second=as_selectors(negatives),
     )
-    return make_rate(name_with_label("auc", label), event, Taken(on), (positive,))
+    return make_rate(name_with_label("auc", label), event, on, rows=(positive,))
 
 
 @document_rate
@@ -431,7 +420,7 @@ def cross_auc(
         group="first" if group == "positives" else "second",
         background=background,
     )
-    return make_rate(name_with_label("cross_auc", label), event, Taken(on), (positive,))
+    return make_rate(name_with_label("cross_auc", label), event, on, rows=(positive,))
 
 
 @document_rate
@@ -449,7 +438,7 @@ def mean_rank(label: Hashable | None = None, *, on: Any = None) -> Rate:
        Fairness Constraints", 2023.
     """
     event = RankedAbove(target=classes_of(label)[1], group="first")
-    return make_rate(name_with_label("mean_rank", label), event, Taken(on))
+    return make_rate(name_with_label("mean_rank", label), event, on)
 
 
 LossName: TypeAlias = Literal["squared", "absolute", "huber", "pinball", "poisson"]
@@ -598,7 +587,7 @@ def mean_loss(
     if parameter is not None:
         given.append(f"{'delta' if loss == 'huber' else 'alpha'}={parameter:g}")
     name = _name_mean("mean_loss", given, limits)
-    return make_rate(name, RowLoss(loss, parameter, limits), Taken(on, weight, cap))
+    return make_rate(name, RowLoss(loss, parameter, limits), on, weight, cap)
 
 
 def read_limits(given: Any) -> Limits | None:
@@ -647,11 +636,7 @@ def _read_parameter(loss: str, delta: float | None, alpha: float | None) -> floa
 
 @document_rate
 def mean_prediction(
-    *,
-    range: Limits | None = None,
-    on: Any = None,
-    weight: Any = None,
-    cap: float | None = None,
+    *, range: Limits | None = None, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the mean prediction, ``mean(prediction)``, in the unit of the target.
 
@@ -659,21 +644,17 @@ def mean_prediction(
     """
     limits = read_limits(range)
     name = _name_mean("mean_prediction", [], limits)
-    return make_rate(name, Prediction(limits), Taken(on, weight, cap))
+    return make_rate(name, Prediction(limits), on, weight, cap)
 
 
 @document_rate
 def mean_residual(
-    *,
-    range: Limits | None = None,
-    on: Any = None,
-    weight: Any = None,
-    cap: float | None = None,
+    *, range: Limits | None = None, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the mean residual, ``mean(y - prediction)``: how much predictions are too low."""
     limits = read_limits(range)
     name = _name_mean("mean_residual", [], limits)
-    return make_rate(name, Residual(limits), Taken(on, weight, cap))
+    return make_rate(name, Residual(limits), on, weight, cap)
 
 
 @document_rate
@@ -690,13 +671,13 @@ def share_above(
     if not (is_number(threshold) and is_finite(threshold)):
         raise ValueError(f"share_above takes a finite threshold, got {threshold!r}.")
     found = float(threshold)
-    return make_rate(f"share_above({found:g})", Above(found), Taken(on, weight, cap))
+    return make_rate(f"share_above({found:g})", Above(found), on, weight, cap)
 
 
 @document_rate
 def coverage(*, on: Any = None, weight: Any = None, cap: float | None = None) -> Rate:
     """Make the coverage, ``P(y <= prediction)``, of a model that predicts an upper quantile."""
-    return make_rate("coverage", Covered(), Taken(on, weight, cap))
+    return make_rate("coverage", Covered(), on, weight, cap)
 
 
 def row_functions_of(constraints: Iterable[Constraint]) -> tuple[RowFunction, ...]:
@@ -743,13 +724,13 @@ def calibration_error(bins: int = 10, *, on: Any = None) -> CalibrationError:
 @document_rate
 def error_rate(*, on: Any = None, weight: Any = None, cap: float | None = None) -> Rate:
     """Make the error rate, the weighted fraction of misclassified rows, ``P(prediction != y)``."""
-    return make_rate("error_rate", Misclassified(), Taken(on, weight, cap))
+    return make_rate("error_rate", Misclassified(), on, weight, cap)
 
 
 @document_rate
 def accuracy(*, on: Any = None, weight: Any = None, cap: float | None = None) -> Rate:
     """Make the accuracy, ``P(prediction = y)``."""
-    return make_rate("accuracy", Correct(), Taken(on, weight, cap))
+    return make_rate("accuracy", Correct(), on, weight, cap)
 
 
 @document_rate
@@ -760,7 +741,7 @@ def selection_rate(
 
     Rows need no label: the rate can be taken over an unlabelled data set.
     """
-    return make_class_rate("selection_rate", label, Taken(on, weight, cap), "positive")
+    return make_class_rate("selection_rate", label, "positive", None, on, weight, cap)
 
 
 @document_rate
@@ -768,7 +749,7 @@ def tpr(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the true positive rate, ``P(prediction = 1 | y = 1)``."""
-    return make_class_rate("tpr", label, Taken(on, weight, cap), "positive", "positive")
+    return make_class_rate("tpr", label, "positive", "positive", on, weight, cap)
 
 
 @document_rate
@@ -776,7 +757,7 @@ def recall(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the recall, which is the true positive rate, ``P(prediction = 1 | y = 1)``."""
-    return make_class_rate("recall", label, Taken(on, weight, cap), "positive", "positive")
+    return make_class_rate("recall", label, "positive", "positive", on, weight, cap)
 
 
 @document_rate
@@ -784,7 +765,7 @@ def fnr(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the miss rate (false negative rate), ``P(prediction != 1 | y = 1)``."""
-    return make_class_rate("fnr", label, Taken(on, weight, cap), None, "positive")
+    return make_class_rate("fnr", label, None, "positive", on, weight, cap)
 
 
 @document_rate
@@ -792,7 +773,7 @@ def fpr(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the false positive rate, ``P(prediction = 1 | y != 1)``."""
-    return make_class_rate("fpr", label, Taken(on, weight, cap), "positive", "negative")
+    return make_class_rate("fpr", label, "positive", "negative", on, weight, cap)
 
 
 @document_rate
@@ -800,7 +781,7 @@ def tnr(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the true negative rate, ``P(prediction != 1 | y != 1) = 1 - fpr``."""
-    return make_class_rate("tnr", label, Taken(on, weight, cap), "negative", "negative")
+    return make_class_rate("tnr", label, "negative", "negative", on, weight, cap)
 
 
 @document_rate
@@ -818,7 +799,7 @@ def class_error(
     """
     rows = (Label(to_python_scalar(k)),)
     name = name_with_label("class_error", k)
-    return make_rate(name, Misclassified(), Taken(on, weight, cap), rows)
+    return make_rate(name, Misclassified(), on, weight, cap, rows=rows)
 
 
 @document_rate
@@ -844,21 +825,16 @@ def confusion(
     i, j = to_python_scalar(i), to_python_scalar(j)
     name = f"confusion({i!r}, {j!r})"
     if normalize == "true":
-        return make_rate(name, Predicted(Label(j)), Taken(on, weight, cap), (Label(i),))
+        return make_rate(name, Predicted(Label(j)), on, weight, cap, rows=(Label(i),))
     if normalize not in ("pred", "all"):
         raise ValueError(f"normalize must be 'true', 'pred' or 'all', got {normalize!r}.")
-    joint = make_rate(
-        f"{name}/all", Predicted(Label(j)), Taken(on, weight, cap), where=(Label(i),)
-    )
+    joint = make_rate(f"{name}/all", Predicted(Label(j)), on, weight, cap, where=(Label(i),))
     if normalize == "all":
         return joint
     others = make_rate(
-        f"{name}/all",
-        Predicted(Label(j)),
-        Taken(on, weight, cap),
-        where=(Label(i, excluded=True),),
+        f"{name}/all", Predicted(Label(j)), on, weight, cap, where=(Label(i, excluded=True),)
     )
-    return Quotient(name_with_rows(f"{name}/pred", Taken(on, weight, cap)), joint, joint + others)
+    return Quotient(name_with_rows(f"{name}/pred", on, weight, cap), joint, joint + others)
 
 
 @document_rate
@@ -866,8 +842,8 @@ def precision(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Quotient:
     """Make the precision, ``P(y = 1 | prediction = 1)``."""
-    true_positives, false_positives, _ = joint_rates(label, Taken(on, weight, cap))
-    name = name_with_rows(name_with_label("precision", label), Taken(on, weight, cap))
+    true_positives, false_positives, _ = joint_rates(label, on, weight, cap)
+    name = name_with_rows(name_with_label("precision", label), on, weight, cap)
     return Quotient(name, true_positives, true_positives + false_positives)
 
 
@@ -876,9 +852,9 @@ def f1(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Quotient:
     """Make the F1 score, ``2 TP / (2 TP + FP + FN)``."""
-    true_positives, false_positives, false_negatives = joint_rates(label, Taken(on, weight, cap))
+    true_positives, false_positives, false_negatives = joint_rates(label, on, weight, cap)
     doubled = 2.0 * true_positives
-    name = name_with_rows(name_with_label("f1", label), Taken(on, weight, cap))
+    name = name_with_rows(name_with_label("f1", label), on, weight, cap)
     return Quotient(name, doubled, doubled + false_positives + false_negatives)
 
 
@@ -894,7 +870,7 @@ def log_loss(*, on: Any = None, weight: Any = None, cap: float | None = None) ->
     ----------
     .. [1] Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained Learning", 2023.
     """
-    return make_rate("log_loss", CrossEntropy(), Taken(on, weight, cap))
+    return make_rate("log_loss", CrossEntropy(), on, weight, cap)
 
 
 @document_rate
@@ -903,7 +879,7 @@ def churn(*, to: Any, on: Any = None, weight: Any = None, cap: float | None = No
 
     Rows need no label.
     """
-    return make_rate("churn", Differs(ReferenceModel.of("to", to)), Taken(on, weight, cap))
+    return make_rate("churn", Differs(ReferenceModel.of("to", to)), on, weight, cap)
 
 
 @document_rate
@@ -916,7 +892,9 @@ def wins(*, over: Any, on: Any = None, weight: Any = None, cap: float | None = N
     return make_rate(
         "wins",
         Correct(),
-        Taken(on, weight, cap),
+        on,
+        weight,
+        cap,
         where=(ClassifiedBy(ReferenceModel.of("over", over), is_correct=False),),
     )
 
@@ -927,7 +905,9 @@ def losses(*, to: Any, on: Any = None, weight: Any = None, cap: float | None = N
     return make_rate(
         "losses",
         Misclassified(),
-        Taken(on, weight, cap),
+        on,
+        weight,
+        cap,
         where=(ClassifiedBy(ReferenceModel.of("to", to), is_correct=True),),
     )
 

@@ -18,12 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from gbm_constrained._dataframes import as_array, as_column, index_of
 from gbm_constrained._messages import is_finite, join_truncated
 from gbm_constrained._typing import Bool, Codes, Float
-from gbm_constrained.constraints.writing import (
-    NotTextError,
-    write_call,
-    write_number,
-    write_value,
-)
+from gbm_constrained.constraints.writing import NotTextError, write_call, write_number, write_value
 
 __all__ = ["dataset", "label"]
 

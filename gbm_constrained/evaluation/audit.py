@@ -127,7 +127,7 @@ class MetricOnRows:
                 f"{metric} has no value on these rows: none of them with positive weight "
                 f"{reason}. Give rows of every class, {classes.tolist()}, or measure the accuracy."
             ) from None
-        bound = bound.with_groups(compiled.groups)
+        bound = metric.with_groups(bound, compiled.groups)
         return cls(bound, cells, compiled, JointCells.of(cells))
 
     def value(self, shares: Float) -> float:

@@ -24,6 +24,7 @@ from gbm_constrained.constraints.base import (
     CurveFunction,
     Expression,
     LinearRow,
+    Quotient,
     Rate,
     Sense,
     WithoutArithmetic,
@@ -230,10 +231,6 @@ class BoundMetric:
         named = resolve_positive_class(self.constraints, classes, positive)
         return replace(self, expressions=tuple(c.expression for c in named))
 
-    def with_groups(self, groups: Sequence[tuple[Group, ...]]) -> BoundMetric:
-        """Name the groups of the rows, for a metric of group matrices."""
-        return self.metric.with_groups(self, groups)
-
 
 @dataclass(frozen=True, eq=False)
 class MetricLoss:
@@ -331,19 +328,13 @@ class Metric(WithoutArithmetic):
     def __ge__(self, bound: Any) -> Constraint:
         return Constraint(MetricValue(self), ">=", bound)
 
-    @abstractmethod
-    def __str__(self) -> str: ...
 
-
-def bind_linear(metric: Metric, expression: Expression) -> BoundMetric:
-    """Bind a metric that is one functional."""
-    return BoundMetric(
-        metric, (expression,), lambda u: float(u[0]), lambda u: np.ones(1), "linear"
-    )
-
-
-def bind_quotient(metric: Metric, expression: Expression) -> BoundMetric:
-    """Bind a metric that is a quotient of two functionals."""
+def bind_expression(metric: Metric, expression: Rate | Quotient) -> BoundMetric:
+    """Bind a metric that is a rate, or a quotient of two."""
+    if isinstance(expression, Rate):
+        return BoundMetric(
+            metric, (expression,), lambda u: float(u[0]), lambda u: np.ones(1), "linear"
+        )
 
     def function(u: Float) -> float:
         return float(u[0] / u[1]) if u[1] > 0.0 else 0.0

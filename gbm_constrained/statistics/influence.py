@@ -38,7 +38,6 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, Fractions, functionals_of
 
 
-@dataclass(frozen=True, eq=False)
 class Influence:
     """Influence of rows on functionals, and the sampling variances that it makes (delta method).
 
@@ -48,20 +47,16 @@ class Influence:
 
     Parameters
     ----------
-    fractions : Fractions
-        The functionals as fractions of rows.
+    compiled : LinearConstraints
+        Constraints, whose functionals are fractions of rows.
     together : CellCounts
         Decisions that the fractions, and the shares of decisions in a cell, are taken of. Those of
         a few of the rows would be small by chance where the rates of these are.
     """
 
-    fractions: Fractions
-    together: CellCounts
-
-    @classmethod
-    def of(cls, compiled: LinearConstraints, together: CellCounts) -> Influence:
-        """Find the influence of rows on the functionals of constraints."""
-        return cls(Fractions.of_constraints(compiled, together.weight.shape), together)
+    def __init__(self, compiled: LinearConstraints, together: CellCounts) -> None:
+        self.fractions = Fractions.of_constraints(compiled, together.weight.shape)
+        self.together = together
 
     def variances(self, combine: Any, counts: CellCounts | None = None) -> Float:
         """Compute the sampling variances of sums of functionals.
@@ -179,7 +174,7 @@ def _values_by_fold(
 
     The variances are those of sampling; both have the shape (n_folds, n_rates + m).
     """
-    influence = Influence.of(compiled, CellCounts.of(cells, decisions))
+    influence = Influence(compiled, CellCounts.of(cells, decisions))
     combine = sparse.vstack([sparse.eye_array(len(compiled.parts)), compiled.R], format="csr")
     values, variances = [], []
     for fold in folds:
@@ -328,11 +323,7 @@ class RowGroups:
 
     @classmethod
     def of(
-        cls,
-        cells: Codes,
-        decisions: Codes,
-        weight: Float | None,
-        amounts: Sequence[Float] = (),
+        cls, cells: Codes, decisions: Codes, weight: Float | None, amounts: Sequence[Float] = ()
     ) -> RowGroups:
         """Group rows by their cell, their amounts and their decisions, (n_columns, n_rows)."""
         group = np.asarray(cells, dtype=np.int64)

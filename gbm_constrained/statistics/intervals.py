@@ -258,10 +258,7 @@ def _add_up(
 
 
 def functional_intervals(
-    compiled: LinearConstraints,
-    counts: CellCounts,
-    level: float = 0.95,
-    at: slice = slice(None),
+    compiled: LinearConstraints, counts: CellCounts, level: float = 0.95, at: slice = slice(None)
 ) -> NDArray[np.float64]:
     """Compute two-sided intervals of functionals, such as the rate of each group.
 
@@ -292,9 +289,7 @@ def functional_intervals(
 
 
 def constraint_intervals(
-    compiled: LinearConstraints,
-    counts: CellCounts,
-    level: float = 0.95,
+    compiled: LinearConstraints, counts: CellCounts, level: float = 0.95
 ) -> NDArray[np.float64]:
     """Compute two-sided intervals of what each constraint bounds.
 
@@ -326,31 +321,28 @@ def constraint_intervals(
     for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
         is_known = [parts is not None for parts in compiled.parts[span]]
         if all(is_known) or (any(is_known) and not constraint.expression.is_quotient):
-            own = _CountedConstraint(compiled, counts, level, constraint, span, functionals[span])
-            ends[j] = own.interval()
+            ends[j] = _CountedConstraint(compiled, counts, level, j, functionals).interval()
     return ends
 
 
-@dataclass(frozen=True, eq=False)
 class _CountedConstraint:
-    """A constraint on counted decisions, and the values of its functionals."""
+    """A constraint on counted decisions, at a position among others.
 
-    compiled: LinearConstraints
-    counts: CellCounts
-    level: float
-    constraint: Constraint
-    span: slice
-    functionals: Float
+    `functionals` are the values of all functionals.
+    """
 
-    @property
-    def parts(self) -> Sequence[tuple[WeightedFraction, ...] | None]:
-        """Fractions that each functional adds up; None where it is no sum of these."""
-        return self.compiled.parts[self.span]
-
-    @property
-    def constant(self) -> Float:
-        """Constant part of each functional."""
-        return self.compiled.constant[self.span]
+    def __init__(
+        self,
+        compiled: LinearConstraints,
+        counts: CellCounts,
+        level: float,
+        j: int,
+        functionals: Float,
+    ) -> None:
+        self.compiled, self.counts, self.level = compiled, counts, level
+        self.constraint, self.span = compiled.constraints[j], compiled.spans[j]
+        self.functionals, self.parts = functionals[self.span], compiled.parts[self.span]
+        self.constant = compiled.constant[self.span]
 
     def interval(self) -> Float:
         """Find the interval of what the constraint bounds."""
@@ -379,7 +371,7 @@ class _CountedConstraint:
         """Find the interval of the worst of several groups or pairs."""
         f, correlation = self.functionals, None
         if self.constraint.expression.compares_with_overall:  # Each group is a part of all rows.
-            covariance = Influence.of(self.compiled, self.counts).covariance()
+            covariance = Influence(self.compiled, self.counts).covariance()
             correlation = correlation_of(covariance[self.span, self.span])
         return worst_interval(self.constraint, f, self.of_functionals, self.level, correlation)
 

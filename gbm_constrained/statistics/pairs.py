@@ -103,11 +103,7 @@ from gbm_constrained.problem.pairs import (
 )
 from gbm_constrained.statistics.binomial import clopper_pearson
 from gbm_constrained.statistics.counts import CellCounts, are_equal, effective_rows
-from gbm_constrained.statistics.intervals import (
-    SampledIntervals,
-    correlation_of,
-    worst_interval,
-)
+from gbm_constrained.statistics.intervals import SampledIntervals, correlation_of, worst_interval
 
 
 def cell_sizes(cells: Array, weight: Array | None, n_cells: int) -> CellCounts:

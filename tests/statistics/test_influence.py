@@ -92,7 +92,7 @@ def test_covariances_are_those_of_means_over_common_rows():
     """The false positive rates of a group and of all rows share the group's negatives."""
     y, group, decided, _ = draw(2)
     cells, compiled = bind(gc.gap(gc.fpr(), by="g", reference=gc.overall) <= 0.1, y, group)
-    found = Influence.of(compiled, CellCounts.of(cells, decided)).covariance()
+    found = Influence(compiled, CellCounts.of(cells, decided)).covariance()
     inside = [(y == 0) & (group == g) for g in "abc"] + [y == 0]
     influence = np.array([m * (decided - decided[m].mean()) / m.sum() for m in inside])
     np.testing.assert_allclose(found, influence @ influence.T, atol=1e-12)
