@@ -7,11 +7,11 @@ from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise, permutations, product
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 
-from gbm_constrained._messages import is_finite, is_number
+from gbm_constrained._messages import check_choice, check_integer, is_finite, is_number
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import (
     ROUNDING,
@@ -67,15 +67,9 @@ class Grouped(Expression):
     small_groups: SmallGroups = "keep"
 
     def __post_init__(self) -> None:
-        for name, value, choices in (
-            ("missing", self.missing, ("group", "raise")),
-            ("small_groups", self.small_groups, ("keep", "hold", "merge", "drop")),
-        ):
-            if value not in choices:
-                raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
-        size = self.min_group_size
-        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
-            raise ValueError(f"min_group_size must be an integer >= 1, got {size!r}.")
+        check_choice("missing", self.missing, get_args(Missing))
+        check_choice("small_groups", self.small_groups, get_args(SmallGroups))
+        check_integer("min_group_size", self.min_group_size, 1)
 
     @property
     def columns(self) -> Columns:  # type: ignore[override]

@@ -76,7 +76,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gbm_constrained._messages import is_finite, is_number
+from gbm_constrained._messages import check_choice, is_finite, is_number
 from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.base import (
     CalibrationError,
@@ -407,12 +407,8 @@ def cross_auc(
     .. [2] Borkan, Dixon, Sorensen, Thain and Vasserman, "Nuanced Metrics for Measuring Unintended
        Bias with Real Data for Text Classification", 2019.
     """
-    for name, value, choices in (
-        ("group", group, ("positives", "negatives")),
-        ("background", background, ("others", "all")),
-    ):
-        if value not in choices:
-            raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
+    check_choice("group", group, ("positives", "negatives"))
+    check_choice("background", background, ("others", "all"))
     negative, positive = classes_of(label)
     event = RankedAbove(
         target=positive,

@@ -161,7 +161,7 @@ class MetricOnRows:
             interval = worst_rate_interval(self.compiled, counted, everyone, level)
             return Estimate(self.value(decided), *map(float, interval))
         weight = self.cells.rows.weight
-        groups = RowGroups.of(joint.codes, decisions[None], weight, joint.amounts())
+        groups = RowGroups(joint.codes, decisions[None], weight, joint.amounts())
         weights = np.vstack([groups.weight, groups.resample()])
         shares = np.eye(n_classes)[groups.decisions[0]]
         counts = groups.tables(weights, shares, len(joint))

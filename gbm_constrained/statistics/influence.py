@@ -22,7 +22,6 @@ of unequal weights, a gamma variable has the same mean :math:`\sum w_i` and vari
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -299,50 +298,54 @@ def _standard_errors_of_tables(
     return np.sqrt(found)
 
 
-@dataclass(frozen=True, eq=False)
 class RowGroups:
     """Rows that share a cell and all decisions, and count for about the same amounts.
 
     Parameters
     ----------
-    cells : ndarray of shape (n_groups,), intp
-        Cell of each group.
-    decisions : ndarray of shape (n_columns, n_groups), intp
-        Decisions of each group.
+    cells : ndarray of shape (n_rows,), intp
+        Cell of each row.
+    decisions : ndarray of shape (n_columns, n_rows), intp
+        Decisions of each row.
+    weight : ndarray of shape (n_rows,) or None
+        Weight of each row.
+    amounts : sequence of ndarray of shape (n_rows,), default=()
+        Amounts of each row, of several kinds.
+
+    Attributes
+    ----------
+    cells, decisions
+        Those of each group.
     weight, square : ndarray of shape (n_groups,)
         Sums of weights and of squared weights.
-    amounts : tuple of ndarray of shape (n_groups,), default=()
-        Mean amounts of each group, for each of several kinds of amounts.
+    amounts : list of ndarray of shape (n_groups,)
+        Mean amounts of each group.
     """
 
-    cells: Codes
-    decisions: Codes
-    weight: Float
-    square: Float
-    amounts: tuple[Float, ...] = ()
-
-    @classmethod
-    def of(
-        cls, cells: Codes, decisions: Codes, weight: Float | None, amounts: Sequence[Float] = ()
-    ) -> RowGroups:
-        """Group rows by their cell, their amounts and their decisions, (n_columns, n_rows)."""
+    def __init__(
+        self, cells: Codes, decisions: Codes, weight: Float | None, amounts: Sequence[Float] = ()
+    ) -> None:
         group = np.asarray(cells, dtype=np.int64)
         for column in (*decisions, *map(_grade, amounts)):
             # Renumbered after each column, so that no number overflows.
             pair = group * (int(column.max(initial=0)) + 1) + column
             _, first, group = np.unique(pair, return_index=True, return_inverse=True)
-        square = None if weight is None else weight**2
         n = len(first)
-        total = np.bincount(group, weight, n).astype(np.float64)
-        weighed = [one if weight is None else weight * one for one in amounts]
-        sums = [np.bincount(group, one, n) for one in weighed]
-        return cls(
-            cells[first],
-            decisions[:, first],
-            total,
-            np.bincount(group, square, n).astype(np.float64),
-            tuple(np.divide(s, total, out=np.zeros(n), where=total > 0) for s in sums),
-        )
+
+        def total(values: Float | None) -> Float:
+            return np.bincount(group, values, n).astype(np.float64)
+
+        self.cells, self.decisions, self.weight = cells[first], decisions[:, first], total(weight)
+        self.square = total(None if weight is None else weight**2)
+        self.amounts = [
+            np.divide(
+                total(one if weight is None else weight * one),
+                self.weight,
+                out=np.zeros(n),
+                where=self.weight > 0,
+            )
+            for one in amounts
+        ]
 
     def resample(self, n_replicates: int = 400) -> Float:
         """Draw weights of the groups, of shape (n_replicates, n_groups).

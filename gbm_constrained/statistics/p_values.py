@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import log, sqrt
 from typing import Any, NamedTuple
@@ -29,10 +29,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from gbm_constrained._typing import Bool, Codes, Float
+from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.problem.functionals import WeightedFraction
 from gbm_constrained.problem.linear_constraints import LinearConstraints, find_opposites
 from gbm_constrained.statistics.binomial import GAMMA, Binomial, sum_p_value, upper_limit
 from gbm_constrained.statistics.counts import (
@@ -357,46 +356,44 @@ class Outside(NamedTuple):
     observed: tuple[float, float]  # Smallest and largest of the values outside.
 
 
-@dataclass(frozen=True, eq=False)
-class _Row:
-    """One row of constraints, whose columns are the corners of the ranges of its functions."""
+class _BoundedRow:
+    """One row of constraints, whose columns are the corners of the ranges of its functions.
 
-    parts: Sequence[WeightedFraction]
-    functions: Codes  # (k,), positions of the row functions that it has means of.
-    limits: Float  # (k, 2), their ranges.
-    is_high: Bool  # (2^k, k), whether each function has its high value at a corner.
-    blocks: tuple[MeanScore, ...]  # Scores are in units of the largest range.
-    unit: float
-    bound: float  # In the same unit.
-    low: float  # Smallest and largest value that predictions can give.
-    high: float
+    Parameters
+    ----------
+    compiled : LinearConstraints
+        The constraints.
+    j : int
+        Position of the row, all of whose functionals have rows of data.
+    """
 
-    @classmethod
-    def of(cls, compiled: LinearConstraints, j: int) -> _Row:
-        """Read a row of constraints, all of whose functionals have rows."""
-        R = compiled.R
-        at = slice(R.indptr[j], R.indptr[j + 1])
-        own = [compiled.parts[k] or () for k in R.indices[at]]
-        parts = scaled_parts(own, R.data[at].tolist()) or []
-        used = np.flatnonzero(np.any([part.event.any(axis=0) for part in parts], axis=0))
+    def __init__(self, compiled: LinearConstraints, j: int) -> None:
+        at = slice(compiled.R.indptr[j], compiled.R.indptr[j + 1])
+        own = [compiled.parts[k] or () for k in compiled.R.indices[at]]
+        self.parts = scaled_parts(own, compiled.R.data[at].tolist()) or []
+        # Positions of the row functions that it has means of, and their ranges, (k, 2).
+        used = np.flatnonzero(np.any([part.event.any(axis=0) for part in self.parts], axis=0))
         functions = [compiled.row_functions[s] for s in used]
-        limits = np.array([function.stated_range for function in functions])
+        self.functions, limits = used, np.array([function.stated_range for function in functions])
+        # Whether each function has its high value at a corner, (2^k, k).
         is_high = (np.arange(2**used.size)[:, None] >> np.arange(used.size)) % 2 == 1
+        self.limits, self.is_high = limits, is_high
         corners = np.where(is_high, limits[:, 1], limits[:, 0])
-        unit = max(abs(part.coefficient) for part in parts) * float(np.ptp(limits, axis=1).max())
+        # Scores and the bound are in units of the largest range.
+        largest = max(abs(part.coefficient) for part in self.parts)
+        self.unit = unit = largest * float(np.ptp(limits, axis=1).max())
+        self.bound = float(compiled.b[j]) / unit
         scaled = [
             replace(
                 part, coefficient=part.coefficient / unit, event=part.event[:, used] @ corners.T
             )
-            for part in parts
+            for part in self.parts
         ]
         is_counted = all(function.is_step for function in functions)
-        blocks = tuple(replace(block, is_counted=is_counted) for block in blocks_of(scaled))
-        low, high = (
-            unit * sum(ends) for ends in zip(*((b.low, b.high) for b in blocks), strict=True)
-        )
-        bound = float(compiled.b[j]) / unit
-        return cls(parts, used, limits, is_high, blocks, unit, bound, low, high)
+        self.blocks = tuple(replace(block, is_counted=is_counted) for block in blocks_of(scaled))
+        # Smallest and largest value that predictions can give.
+        self.low = unit * sum(block.low for block in self.blocks)
+        self.high = unit * sum(block.high for block in self.blocks)
 
     def shares(self, values: Float) -> Float:
         """Compute the share of each row of data that is at each corner, (n_samples, 2^k)."""
@@ -430,7 +427,7 @@ class BoundedMeans:
         is_known = ~np.isnan(compiled.constant)
         # Constraints of groups without rows stay untested.
         self._rows = {
-            j: _Row.of(compiled, j)
+            j: _BoundedRow(compiled, j)
             for j, owner in enumerate(compiled.owner)
             if is_known[compiled.spans[owner]].all()
         }
@@ -476,7 +473,7 @@ class BoundedMeans:
                     at[k] = float(np.clip((b[k] - b[other]) / 2.0, row.low, row.high))
         return self._test({row: row.counts_at(self.cells, at[j]) for j, row in self._rows.items()})
 
-    def _test(self, counts: Mapping[_Row, CellCounts]) -> Float:
+    def _test(self, counts: Mapping[_BoundedRow, CellCounts]) -> Float:
         """Compute the p-value of each constraint, given the counts of each of its rows."""
         of_rows = np.ones(len(self.compiled))
         for j, row in self._rows.items():

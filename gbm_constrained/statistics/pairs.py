@@ -118,11 +118,15 @@ def _effective_rows(sizes: CellCounts, inside: Any) -> Float:
     return effective_rows(inside @ sizes.weight.ravel(), inside @ sizes.square.ravel())
 
 
-@dataclass(frozen=True, eq=False)
 class PairMoments:
     """Table of pairs of a sample, with moments of its cells.
 
     Parameters
+    ----------
+    scores, cells, weight, n_cells
+        As in :func:`gbm_constrained.problem.pairs.pair_table`.
+
+    Attributes
     ----------
     sizes : CellCounts
         Rows of the cells, which are not decided.
@@ -132,32 +136,20 @@ class PairMoments:
         Second moments S of the shares of each cell below a row, and of one.
     """
 
-    sizes: CellCounts
-    table: Float
-    second: Float
-
-    @classmethod
-    def of(cls, scores: Array, cells: Array, weight: Array | None, n_cells: int) -> PairMoments:
-        """Compute the moments of a sample.
-
-        Parameters
-        ----------
-        scores, cells, weight, n_cells
-            As in :func:`gbm_constrained.problem.pairs.pair_table`.
-        """
-        sizes = cell_sizes(cells, weight, n_cells)
+    def __init__(self, scores: Array, cells: Array, weight: Array | None, n_cells: int) -> None:
+        self.sizes = cell_sizes(cells, weight, n_cells)
         w = np.ones(np.size(scores)) if weight is None else np.asarray(weight, dtype=np.float64)
-        divisor = np.where(sizes.weight > 0, sizes.weight, 1.0).ravel()
+        divisor = np.where(self.sizes.weight > 0, self.sizes.weight, 1.0).ravel()
         wins = np.zeros((n_cells, n_cells))
-        second = np.zeros((n_cells, n_cells + 1, n_cells + 1))
+        self.second = np.zeros((n_cells, n_cells + 1, n_cells + 1))
         for block in ranked_blocks(scores, cells, weight, n_cells):
             wins += block.wins
             shares = np.column_stack([block.lower / divisor, np.ones(len(block.lower))])
             squares = np.bincount(block.entry, w[block.rows] ** 2, block.weight.size)
             for c, of_cell in enumerate(squares.reshape(block.weight.shape).T):
                 at = np.flatnonzero(of_cell)
-                second[c] += shares[at].T @ (of_cell[at, None] * shares[at])
-        return cls(sizes, table_of_wins(wins), second)
+                self.second[c] += shares[at].T @ (of_cell[at, None] * shares[at])
+        self.table = table_of_wins(wins)
 
 
 def _list_pair_rates(compiled: LinearConstraints) -> tuple[PairRates, Codes, Any]:
@@ -525,7 +517,7 @@ class PairIntervals(SampledIntervals):
         codes = position[view.small_codes]
         rows = np.flatnonzero(codes >= 0)
         weight = self.cells.rows.weight
-        moments = PairMoments.of(
+        moments = PairMoments(
             log_odds_of_class(self.margin[rows], block.target),
             codes[rows],
             None if weight is None else weight[rows],
