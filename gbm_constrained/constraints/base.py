@@ -130,42 +130,35 @@ class CurveFunction:
     is_difference: bool = True
 
     @cached_property
-    def _starts(self) -> list[int]:
-        """First functional of each group of each part, and the number of all."""
-        n_groups = 2 if self.is_difference else 1
-        widths = [len(of.signs) for _, of in self.parts for _ in range(n_groups)]
-        return [0, *itertools.accumulate(widths)]
+    def _groups(self) -> list[tuple[Expression, slice]]:
+        """Value of each group of each part, and the positions of its functionals."""
+        values = [of for _, of in self.parts for _ in range(2 if self.is_difference else 1)]
+        ends = itertools.accumulate((len(of.signs) for of in values), initial=0)
+        return [
+            (of, slice(*own)) for of, own in zip(values, itertools.pairwise(ends), strict=True)
+        ]
 
     @cached_property
     def signs(self) -> tuple[int, ...]:
         """Sign of the derivative in each functional; zero where it may have either."""
-        groups = (1, -1) if self.is_difference else (1,)
-        return tuple(group * sign for _, of in self.parts for group in groups for sign in of.signs)
+        factors = itertools.cycle((1, -1) if self.is_difference else (1,))
+        groups = zip(factors, self._groups, strict=False)
+        return tuple(factor * sign for factor, (of, _) in groups for sign in of.signs)
 
     @cached_property
     def denominators(self) -> tuple[int, ...]:
         """Positions of functionals by which others are divided."""
-        n_groups = 2 if self.is_difference else 1
-        divisors = [of.denominators for _, of in self.parts for _ in range(n_groups)]
-        starts = zip(self._starts, divisors, strict=False)
-        return tuple(start + k for start, own in starts for k in own)
-
-    def _groups(self, functionals: Float) -> list[Float]:
-        """Split functionals into those of each group of each part."""
-        return [functionals[i:j] for i, j in itertools.pairwise(self._starts)]
+        return tuple(own.start + k for of, own in self._groups for k in of.denominators)
 
     def _values(self, functionals: Float) -> Float:
         """Compute the weighted value or difference of each part."""
-        groups, found = self._groups(functionals), []
-        for i, (weight, of) in enumerate(self.parts):
-            if not self.is_difference:
-                found.append(weight * of.values(groups[i]))
-                continue
-            first, second = groups[2 * i : 2 * i + 2]
-            difference = of.values(first) - of.values(second)
-            is_known = ~(np.isnan(first) | np.isnan(second)).any(axis=0)
-            found.append(weight * np.where(np.isnan(difference) & is_known, 0.0, difference))
-        return np.array(found)
+        found = np.array([of.values(functionals[own]) for of, own in self._groups])
+        if self.is_difference:
+            is_unknown = [np.isnan(functionals[own]).any(axis=0) for _, own in self._groups]
+            is_known = ~np.logical_or(is_unknown[::2], is_unknown[1::2])
+            found = found[::2] - found[1::2]
+            found = np.where(np.isnan(found) & is_known, 0.0, found)
+        return np.array([w * value for (w, _), value in zip(self.parts, found, strict=True)])
 
     def values(self, functionals: Float) -> Float:
         """Compute the norms of functionals of shape (n_functionals, n), shape (n,).
@@ -189,25 +182,21 @@ class CurveFunction:
             if not total > ROUNDING:  # All groups alike: rounding has no direction.
                 return np.zeros(functionals.shape[0])
             factors = (positive / total) ** (self.p - 1.0)
-        groups, slopes = self._groups(functionals), []
-        for i, (weight, of) in enumerate(self.parts):
-            if self.is_difference:
-                first, second = map(of.gradient, groups[2 * i : 2 * i + 2])
-                slope = np.concatenate([first, -second])
-                slope = np.zeros(slope.size) if np.isnan(slope).any() else slope
-            else:
-                slope = of.gradient(groups[i])
-            slopes.append(factors[i] * (weight * slope))
-        return np.concatenate(slopes)
+        slopes = [of.gradient(functionals[own]) for of, own in self._groups]
+        if self.is_difference:
+            pairs = zip(slopes[::2], slopes[1::2], strict=True)
+            both = [np.concatenate([first, -second]) for first, second in pairs]
+            slopes = [np.zeros(one.size) if np.isnan(one).any() else one for one in both]
+        weighed = zip(factors, self.parts, slopes, strict=True)
+        return np.concatenate([factor * (w * slope) for factor, (w, _), slope in weighed])
 
     def opposite(self, at: tuple[int, ...]) -> tuple[int, ...] | None:
         """Exchange the groups that are compared; None where none are."""
         if not self.is_difference:
             return None
-        ends = [at[i:j] for i, j in itertools.pairwise(self._starts)]
-        return tuple(
-            k for first in range(0, len(ends), 2) for k in (*ends[first + 1], *ends[first])
-        )
+        own = [at[positions] for _, positions in self._groups]
+        pairs = zip(own[1::2], own[::2], strict=True)
+        return tuple(itertools.chain.from_iterable(itertools.chain.from_iterable(pairs)))
 
 
 @dataclass(frozen=True)

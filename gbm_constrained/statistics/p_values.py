@@ -19,7 +19,7 @@ several base sets that of a union bound. Steps are events, and have the exact bi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import log, sqrt
@@ -450,10 +450,8 @@ class BoundedMeans:
         ndarray of shape (n_constraints,)
             One where a value is outside of its stated range.
         """
-        p = self._test({
-            row: CellCounts.of_probabilities(self.cells, row.shares(values))
-            for row in self._rows.values()
-        })  # fmt: skip
+        shares = (row.shares(values) for row in self._rows.values())
+        p = self._test([CellCounts.of_probabilities(self.cells, of_row) for of_row in shares])
         p[[outside.constraint for outside in self.find_outside(values)]] = 1.0
         return p
 
@@ -471,13 +469,13 @@ class BoundedMeans:
                 row = self._rows.get(k)
                 if row is not None and not all(block.is_counted for block in row.blocks):
                     at[k] = float(np.clip((b[k] - b[other]) / 2.0, row.low, row.high))
-        return self._test({row: row.counts_at(self.cells, at[j]) for j, row in self._rows.items()})
+        return self._test([row.counts_at(self.cells, at[j]) for j, row in self._rows.items()])
 
-    def _test(self, counts: Mapping[_BoundedRow, CellCounts]) -> Float:
-        """Compute the p-value of each constraint, given the counts of each of its rows."""
+    def _test(self, counts: Sequence[CellCounts]) -> Float:
+        """Compute the p-value of each constraint, given the counts of each tested row."""
         of_rows = np.ones(len(self.compiled))
-        for j, row in self._rows.items():
-            of_rows[j] = p_value_of_blocks(row.blocks, row.bound, counts[row])
+        for (j, row), own in zip(self._rows.items(), counts, strict=True):
+            of_rows[j] = p_value_of_blocks(row.blocks, row.bound, own)
         return largest_of_rows(self.compiled, of_rows)
 
     def smallest_values(self) -> Float:
