@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -546,6 +546,7 @@ class CalibrationIntervals(SampledIntervals):
         shape = -1, len(bins)
         groups = list(zip(f.reshape(shape), errors.reshape(shape), strict=True))
 
+        @cache  # The level asked for comes twice.
         def estimates(level: float) -> Float:
             return np.array([estimate_error(own, of_bins, level) for own, of_bins in groups])
 
@@ -656,6 +657,7 @@ class MeanIntervals(SampledIntervals):
             return None
         expression, ranges = constraint.expression, [rate.range for rate in constraint.rates]
 
+        @cache  # The level asked for comes twice.
         def at(level: float) -> tuple[Float, Float]:
             """Find the covariance that has normal intervals of a level, and these."""
             wide = covariance
