@@ -67,7 +67,7 @@ def measure(population: str, n: int, rule: str, draws: int) -> Figures:
     found = np.empty((draws, len(FIGURES) - 1))
     for i in range(draws):
         cells = rng.choice(4, n, p=SHARES)
-        moments = PairMoments.of(location[cells] + rng.normal(size=n), cells, None, 4)
+        moments = PairMoments(location[cells] + rng.normal(size=n), cells, None, 4)
         estimates = estimate_pair_rates(moments, rates)
         sums = estimates.sums(a[None], np.zeros(1))
         low, high = sums.intervals()[0]

@@ -1,4 +1,4 @@
-"""Parts of messages: shortened lists, and the user's line that a warning names."""
+"""Parts of messages, and checks of arguments that several packages share."""
 
 from __future__ import annotations
 
@@ -39,3 +39,15 @@ def is_finite(number: Any) -> bool:
         return math.isfinite(float(number))
     except OverflowError:  # An integer may have some hundred digits.
         return False
+
+
+def check_choice(name: str, value: object, choices: Sequence[object]) -> None:
+    """Refuse a value that is none of the choices of a parameter."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
+
+
+def check_integer(name: str, value: object, least: int) -> None:
+    """Refuse a value that is no integer, or less than `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}.")

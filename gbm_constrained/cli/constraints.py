@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from gbm_constrained._typing import Codes
 from gbm_constrained.cli.tables import Label, LabelledRows, describe_missing_column, list_columns
 from gbm_constrained.constraints.base import Constraint, Quotient, Rate
-from gbm_constrained.constraints.checking import resolve_positive_class
+from gbm_constrained.constraints.checking import check_task, resolve_positive_class
 from gbm_constrained.constraints.comparisons import Grouped
-from gbm_constrained.constraints.rates import error_rate, refuse_rates, row_functions_of
+from gbm_constrained.constraints.rates import error_rate, row_functions_of
 from gbm_constrained.constraints.text import format_constraint, parse_constraints
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.validation import columns_of
@@ -80,7 +80,7 @@ def is_regression(constraints: Sequence[Constraint], options: argparse.Namespace
     if not means:
         return False
     try:
-        refuse_rates(constraints)
+        check_task(constraints, predicts_numbers=True)
     except ValueError as error:
         raise ValueError(
             f"--constraint: {error} A model is trained under constraints of one kind, and "

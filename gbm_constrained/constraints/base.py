@@ -9,26 +9,30 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, update_wrapper
+from functools import cached_property, partial, update_wrapper
+from numbers import Integral
 from typing import Any, ClassVar, Literal, NoReturn, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gbm_constrained._docstrings import Function
+from gbm_constrained._docstrings import Function, document_parameters
 from gbm_constrained._messages import is_finite, is_number
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.selectors import (
     Amount,
+    BinResidual,
     ClassPosition,
     Columns,
     ReferenceModel,
+    Selector,
     Term,
     as_selectors,
     name_with_label,
     to_python_scalar,
+    write_selectors,
 )
-from gbm_constrained.constraints.writing import NotTextError, write_number
+from gbm_constrained.constraints.writing import NotTextError, write_call, write_number, write_sum
 
 __all__ = ["Constraint", "Rate"]
 
@@ -93,12 +97,6 @@ def refuse_priorities(constraints: Iterable[Constraint], reason: str) -> None:
             raise ValueError(f"constraints: {constraint!r} has a priority, and {reason}.")
 
 
-# Denominator at which the gradient of a quotient is taken where the quotient has a smaller one:
-# it grows without bound at zero.
-SMALLEST_DENOMINATOR = 1e-3
-UNDEFINED = 1e-12  # Denominator up to which a quotient is undefined.
-
-
 @dataclass(frozen=True)
 class LinearRow:
     """``sum_k coefficients[k] * functionals[k] <= bound``."""
@@ -108,31 +106,97 @@ class LinearRow:
     bound: float
 
 
-class CurveFunction(ABC):
-    """A function of functionals whose values are smaller the better a constraint is met."""
+@dataclass(frozen=True)
+class CurveFunction:
+    r"""The p-norm of weighted values or differences, :math:`(\sum_i (w_i d_i)_+^p)^{1/p}`.
 
-    # Positions of functionals by which others are divided.
-    denominators: tuple[int, ...] = ()
+    The functionals are those of one value after the other; of a difference, those of one group
+    and after them those of another. For p of one the parts are added with their signs. A
+    difference is zero where a value is undefined at known functionals, as a quotient of zeros is,
+    so that such a row holds.
 
-    @property
-    @abstractmethod
+    Parameters
+    ----------
+    parts : tuple of (float, Expression)
+        Weight and value of each part.
+    p : float, default=1
+        Order of the norm, finite.
+    is_difference : bool, default=True
+        Whether two groups are compared.
+    """
+
+    parts: tuple[tuple[float, Expression], ...] = field(hash=False)
+    p: float = 1.0
+    is_difference: bool = True
+
+    @cached_property
+    def _groups(self) -> list[tuple[Expression, slice]]:
+        """Value of each group of each part, and the positions of its functionals."""
+        values = [of for _, of in self.parts for _ in range(2 if self.is_difference else 1)]
+        ends = itertools.accumulate((len(of.signs) for of in values), initial=0)
+        return [
+            (of, slice(*own)) for of, own in zip(values, itertools.pairwise(ends), strict=True)
+        ]
+
+    @cached_property
     def signs(self) -> tuple[int, ...]:
         """Sign of the derivative in each functional; zero where it may have either."""
+        factors = itertools.cycle((1, -1) if self.is_difference else (1,))
+        groups = zip(factors, self._groups, strict=False)
+        return tuple(factor * sign for factor, (of, _) in groups for sign in of.signs)
 
-    @abstractmethod
+    @cached_property
+    def denominators(self) -> tuple[int, ...]:
+        """Positions of functionals by which others are divided."""
+        return tuple(own.start + k for of, own in self._groups for k in of.denominators)
+
+    def _values(self, functionals: Float) -> Float:
+        """Compute the weighted value or difference of each part."""
+        found = np.array([of.values(functionals[own]) for of, own in self._groups])
+        if self.is_difference:
+            is_unknown = [np.isnan(functionals[own]).any(axis=0) for _, own in self._groups]
+            is_known = ~np.logical_or(is_unknown[::2], is_unknown[1::2])
+            found = found[::2] - found[1::2]
+            found = np.where(np.isnan(found) & is_known, 0.0, found)
+        return np.array([w * value for (w, _), value in zip(self.parts, found, strict=True)])
+
     def values(self, functionals: Float) -> Float:
-        """Compute the values of functionals of shape (n_functionals, n), shape (n,).
+        """Compute the norms of functionals of shape (n_functionals, n), shape (n,).
 
-        A value is NaN where a functional is.
+        A norm is NaN where a functional is.
         """
+        found = self._values(functionals)
+        if self.p == 1.0:
+            return np.asarray(found.sum(axis=0))
+        return np.asarray((np.maximum(found, 0.0) ** self.p).sum(axis=0) ** (1.0 / self.p))
 
-    @abstractmethod
     def gradient(self, functionals: Float) -> Float:
-        """Compute the gradient at functionals of shape (n_functionals,)."""
+        """Compute the gradient at functionals of shape (n_functionals,).
+
+        For p above one it is zero where no difference exceeds rounding.
+        """
+        factors = np.ones(len(self.parts))
+        if self.p != 1.0:
+            positive = np.maximum(self._values(functionals), 0.0)
+            total = float((positive**self.p).sum() ** (1.0 / self.p))
+            if not total > ROUNDING:  # All groups alike: rounding has no direction.
+                return np.zeros(functionals.shape[0])
+            factors = (positive / total) ** (self.p - 1.0)
+        slopes = [of.gradient(functionals[own]) for of, own in self._groups]
+        if self.is_difference:
+            pairs = zip(slopes[::2], slopes[1::2], strict=True)
+            both = [np.concatenate([first, -second]) for first, second in pairs]
+            slopes = [np.zeros(one.size) if np.isnan(one).any() else one for one in both]
+        weighed = zip(factors, self.parts, slopes, strict=True)
+        return np.concatenate([factor * (w * slope) for factor, (w, _), slope in weighed])
 
     def opposite(self, at: tuple[int, ...]) -> tuple[int, ...] | None:
         """Exchange the groups that are compared; None where none are."""
-        return None
+        if not self.is_difference:
+            return None
+        own = [at[positions] for _, positions in self._groups]
+        pairs = zip(own[1::2], own[::2], strict=True)
+        return tuple(itertools.chain.from_iterable(itertools.chain.from_iterable(pairs)))
 
 
 @dataclass(frozen=True)
@@ -142,100 +206,6 @@ class CurvedRow:
     at: tuple[int, ...]  # Positions of the functionals.
     function: CurveFunction
     bound: float
-
-
-@dataclass(frozen=True)
-class DifferenceNorm(CurveFunction):
-    r"""The p-norm of weighted differences of two groups, :math:`(\sum_i (w_i d_i)_+^p)^{1/p}`.
-
-    The functionals of a difference are the rate of both groups, or the numerator and denominator
-    of one group and those of the other. For p of one the differences are added with their signs.
-    A difference is zero where a quotient is undefined, so that such a row holds.
-
-    Parameters
-    ----------
-    weights : tuple of float
-        Weight of each difference.
-    is_quotient : tuple of bool
-        Whether each difference is one of quotients.
-    p : float
-        Order of the norm, finite.
-    """
-
-    weights: tuple[float, ...]
-    is_quotient: tuple[bool, ...]
-    p: float = 1.0
-
-    @property
-    def signs(self) -> tuple[int, ...]:
-        """Sign of the derivative in each functional; a denominator may move a quotient anyhow."""
-        return tuple(
-            sign for one in self.is_quotient for sign in ((1, 0, -1, 0) if one else (1, -1))
-        )
-
-    @property
-    def denominators(self) -> tuple[int, ...]:  # type: ignore[override]
-        """Positions of the denominators of quotients."""
-        widths = [4 if one else 2 for one in self.is_quotient]
-        starts = [sum(widths[:i]) for i in range(len(widths))]
-        of_quotients = [i for i, one in zip(starts, self.is_quotient, strict=True) if one]
-        return tuple(k for i in of_quotients for k in (i + 1, i + 3))
-
-    def values(self, functionals: Float) -> Float:
-        """Compute the norm of several choices of functionals."""
-        found = np.array([difference for difference, _ in self._differences(functionals)])
-        if self.p == 1.0:
-            return np.asarray(found.sum(axis=0))
-        return np.asarray((np.maximum(found, 0.0) ** self.p).sum(axis=0) ** (1.0 / self.p))
-
-    def gradient(self, functionals: Float) -> Float:
-        """Compute the gradient; zero where no difference exceeds rounding, for p above one."""
-        parts = self._differences(functionals)
-        if self.p == 1.0:
-            return np.concatenate([slope for _, slope in parts])
-        positive = np.array([max(float(difference), 0.0) for difference, _ in parts])
-        total = float((positive**self.p).sum() ** (1.0 / self.p))
-        if not total > ROUNDING:  # All groups alike: rounding has no direction.
-            return np.zeros(functionals.shape[0])
-        outer = (positive / total) ** (self.p - 1.0)
-        return np.concatenate([a * slope for a, (_, slope) in zip(outer, parts, strict=True)])
-
-    def opposite(self, at: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Exchange the two groups in each difference."""
-        found: list[int] = []
-        for is_quotient in self.is_quotient:
-            width = 2 if is_quotient else 1
-            first = len(found)
-            found += [*at[first + width : first + 2 * width], *at[first : first + width]]
-        return tuple(found)
-
-    def _differences(self, functionals: Float) -> list[tuple[Float, Float]]:
-        """Compute each weighted difference, and its gradient in its own functionals."""
-        found, at = [], 0
-        for weight, is_quotient in zip(self.weights, self.is_quotient, strict=True):
-            width = 4 if is_quotient else 2
-            own = functionals[at : at + width]
-            at += width
-            if not is_quotient:
-                found.append((weight * (own[0] - own[1]), weight * np.array([1.0, -1.0])))
-                continue
-            first, second = _divide(own[0], own[1]), _divide(own[2], own[3])
-            is_known = (np.abs(own[1]) > UNDEFINED) & (np.abs(own[3]) > UNDEFINED)
-            difference = np.where(is_known | np.isnan(own).any(axis=0), first - second, 0.0)
-            slope = np.zeros(4)
-            if functionals.ndim == 1 and is_known:
-                inverse = 1.0 / np.maximum(own[1::2], SMALLEST_DENOMINATOR)
-                slope[::2] = inverse
-                slope[1::2] = -np.array([first, second]) * inverse
-                slope[2:] *= -1.0
-            found.append((weight * difference, weight * slope))
-        return found
-
-
-def _divide(numerator: Float, denominator: Float) -> Float:
-    """Divide, and give zero where the denominator is zero."""
-    is_zero = np.abs(denominator) <= UNDEFINED
-    return np.asarray(np.where(is_zero, 0.0, numerator / np.where(is_zero, 1.0, denominator)))
 
 
 FACTORIES: dict[str, Factory] = {}  # By name.
@@ -305,6 +275,11 @@ def make_factory(function: Function) -> Function:
     return cast(Function, Factory(function))
 
 
+def documented(shared: Mapping[str, str], *sections: str) -> Callable[[Function], Function]:
+    """Make such functions, and add to their docstrings what they share."""
+    return lambda function: make_factory(document_parameters(function, shared, *sections))
+
+
 def refuse_uncalled(rate: Any, where: str) -> None:
     """Refuse a function that makes a rate, or its name, in the place of the rate."""
     is_function = isinstance(rate, Factory)
@@ -335,18 +310,20 @@ class Expression(WithoutArithmetic):
     """
 
     senses: ClassVar[tuple[Sense, ...]] = ("<=", ">=")  # Senses of the bounds it may have.
+    one_sided: str = ""  # Why it has no others, as a sentence without its end.
     compares_groups: ClassVar[bool] = False
     compares_pairs: ClassVar[bool] = False  # Whether a row compares two groups.
-    is_difference: ClassVar[bool] = False  # Whether the value is a difference of functionals.
+    is_difference: bool = False  # Whether the value is a difference of functionals.
     is_linear: ClassVar[bool] = False  # Whether the value is that of one functional.
     is_quotient: ClassVar[bool] = False  # Whether its rows depend on decisions.
-    bounds_each_rate: ClassVar[bool] = False  # Whether each row bounds one functional.
+    bounds_each_rate: bool = False  # Whether each row bounds one functional.
     is_curved: bool = False  # Whether these rows are curved.
     compares_with_overall: bool = False  # Whether groups are compared with all rows together.
     has_reference: bool = False  # Whether the last functional is the reference of the others.
     reference_group: tuple[Hashable, ...] | None = None  # Group that all others are compared with.
     columns: Columns = ()  # Names of the columns whose groups are compared.
     needs_classes: bool = False  # Whether the rates are unknown until the classes are known.
+    denominators: tuple[int, ...] = ()  # Positions of functionals that others are divided by.
 
     @property
     @abstractmethod
@@ -358,16 +335,14 @@ class Expression(WithoutArithmetic):
     def range(self) -> tuple[float, float]:
         """Smallest and largest value of the expression over all predictions."""
 
-    def rows(
-        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
-    ) -> list[LinearRow]:
-        """Write a bound of the expression as linear rows; none if it has no such rows.
+    def rows(self, of: Constraint, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
+        """Write a constraint on the expression as linear rows; none if it has no such rows.
 
         `at` holds the positions of the functionals, and `names` their printed names.
         """
         return []
 
-    def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
+    def branches(self, of: Constraint, at: Sequence[int]) -> list[CurvedRow]:
         """Write a bound as rows of functions, the largest of which is the value; see `rows`."""
         return []
 
@@ -378,11 +353,28 @@ class Expression(WithoutArithmetic):
         Of several values the one next to the bound counts, hence `sense`.
         """
 
+    @property
+    def signs(self) -> tuple[int, ...]:
+        """Sign of the derivative in each functional; zero where it may have either."""
+        return (0,) * len(self.rates)
+
+    def values(self, functionals: Float) -> Float:
+        """Compute the values of functionals of shape (n_functionals, n), shape (n,).
+
+        They are NaN where the expression is undefined. Only values that curved rows are made of
+        have them, and a gradient.
+        """
+        raise NotImplementedError
+
+    def gradient(self, functionals: Float) -> Float:
+        """Compute the gradient at functionals of shape (n_functionals,); NaN if undefined."""
+        raise NotImplementedError
+
     def with_classes(self, classes: Sequence[Any] | NDArray[Any]) -> Expression:
         """Name the classes, where the rates are those of all classes."""
         return self
 
-    def with_positive_class(self, label: Hashable) -> Expression:
+    def with_positive_class(self, label: Hashable) -> Self:
         """Name the positive class in rates that name none."""
         return self
 
@@ -416,11 +408,17 @@ class Expression(WithoutArithmetic):
         finite = "finite and " if math.isinf(high - low) else ""
         return f"{finite}in [{low:g}, {high:g}], the values it can have"
 
+    def _bounded(self, sense: Sense, bound: Any) -> Constraint:
+        """Make a constraint, unless the expression has bounds of the other side alone."""
+        if self.one_sided and sense not in self.senses:
+            raise TypeError(f"{self} {sense} {bound}: {self.one_sided}.")
+        return Constraint(self, sense, bound)
+
     def __le__(self, bound: Any) -> Constraint:
-        return Constraint(self, "<=", bound)
+        return self._bounded("<=", bound)
 
     def __ge__(self, bound: Any) -> Constraint:
-        return Constraint(self, ">=", bound)
+        return self._bounded(">=", bound)
 
     def __lt__(self, other: Any) -> NoReturn:
         raise TypeError(
@@ -719,7 +717,7 @@ class Constraint:
         names : sequence of str
             Printed names of the functionals.
         """
-        return self.expression.rows(self.sense, self.bound, at, names)
+        return self.expression.rows(self, at, names)
 
     def branches(self, at: Sequence[int]) -> list[CurvedRow]:
         """Write the constraint as rows of functions.
@@ -729,7 +727,7 @@ class Constraint:
         at : sequence of int
             Positions of the functionals.
         """
-        return self.expression.branches(self.sense, self.bound, at)
+        return self.expression.branches(self, at)
 
     def __bool__(self) -> bool:
         raise TypeError(
@@ -791,7 +789,8 @@ class Rate(Expression):
     """
 
     is_linear: ClassVar[bool] = True
-    bounds_each_rate: ClassVar[bool] = True
+    bounds_each_rate = True
+    signs = (1,)
 
     terms: tuple[tuple[float, Term], ...]
     constant: float = 0.0
@@ -829,15 +828,7 @@ class Rate(Expression):
         )
 
     def __str__(self) -> str:
-        text = ""
-        for a, term in self.terms:
-            size = "" if abs(a) == 1.0 else f"{abs(a):g} * "
-            sign = ("-" if a < 0 else "") if not text else (" - " if a < 0 else " + ")
-            text += f"{sign}{size}{term}"
-        if self.constant or not text:
-            sign = " - " if self.constant < 0 else " + "
-            text = text + f"{sign}{abs(self.constant):g}" if text else f"{self.constant:g}"
-        return text
+        return write_sum([(a, str(term)) for a, term in self.terms], self.constant)
 
     @property
     def rates(self) -> tuple[Rate, ...]:
@@ -859,16 +850,21 @@ class Rate(Expression):
             return "a probability in [0, 1]: an AUC of 80 per cent is written 0.8"
         return super().bounds_accepted
 
-    def rows(
-        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
-    ) -> list[LinearRow]:
+    def rows(self, of: Constraint, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
         """Write a bound of the rate as a linear row."""
-        sign = 1.0 if sense == "<=" else -1.0
-        return [LinearRow(f"{self} {sense} {bound:g}", {at[0]: sign}, sign * bound)]
+        return [LinearRow(str(of), {at[0]: of.sign}, of.sign * of.bound)]
 
     def value(self, functionals: Float, sense: Sense) -> float:
         """Return the rate, which is the functional."""
         return float(functionals[0])
+
+    def values(self, functionals: Float) -> Float:
+        """Return the functional."""
+        return np.asarray(functionals[0])
+
+    def gradient(self, functionals: Float) -> Float:
+        """Return one."""
+        return np.ones(1)
 
     def with_positive_class(self, label: Hashable) -> Rate:
         """Name the positive class in the terms of the rate, and add up equal terms."""
@@ -879,20 +875,16 @@ class Rate(Expression):
 
     def to_python(self) -> str:
         """Write the sum that makes the rate."""
-        text, constant = "", self.constant
+        parts, constant = [], self.constant
         if constant > 0 and self.terms and self.terms[0][0] < 0:  # Write 1 - fpr, not -fpr + 1.
-            text, constant = write_number(constant), 0.0
+            parts, constant = [(1.0, write_number(constant))], 0.0
         for a, term in self.terms:
             name = term.name.partition("(")[0]
             if name not in FACTORIES:
                 raise NotTextError(f"{name} is a part of a quotient, which has no text by itself")
-            factor = "" if abs(a) == 1.0 else f"{write_number(abs(a))} * "
-            sign = ("-" if a < 0 else "") if not text else (" - " if a < 0 else " + ")
             normalize = "all" if name == "confusion" and term.where else None
-            text += f"{sign}{factor}{term.to_python(name, normalize)}"
-        if constant:
-            text += f"{' - ' if constant < 0 else ' + '}{write_number(abs(constant))}"
-        return text or "0"
+            parts.append((a, term.to_python(name, normalize)))
+        return write_sum(parts, constant, write_number)
 
     def _in_brackets(self, text: str) -> str:
         """Put a text of the rate into brackets if it is that of a sum or a multiple."""
@@ -999,6 +991,8 @@ class Quotient(Expression):
     """
 
     is_quotient: ClassVar[bool] = True
+    denominators = (1,)
+    signs = (1, 0)  # A denominator may move a quotient anyhow.
 
     name: str
     numerator: Rate
@@ -1045,12 +1039,10 @@ class Quotient(Expression):
         is_fraction = (self.denominator - self.numerator).range[0] >= 0.0
         return 0.0, 1.0 if is_fraction else math.inf
 
-    def rows(
-        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
-    ) -> list[LinearRow]:
+    def rows(self, of: Constraint, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
         """Write a bound of the quotient as a linear row, multiplied by the denominator."""
-        sign = 1.0 if sense == "<=" else -1.0
-        return [LinearRow(f"{self} {sense} {bound:g}", {at[0]: sign, at[1]: -sign * bound}, 0.0)]
+        coefficients = {at[0]: of.sign, at[1]: -of.sign * of.bound}
+        return [LinearRow(str(of), coefficients, 0.0)]
 
     def value(self, functionals: Float, sense: Sense) -> float:
         """Compute the quotient, NaN where both of its parts are zero."""
@@ -1060,6 +1052,20 @@ class Quotient(Expression):
         if denominator > ROUNDING:
             return float(numerator / denominator)
         return float(np.copysign(np.inf, numerator)) if abs(numerator) > ROUNDING else np.nan
+
+    def values(self, functionals: Float) -> Float:
+        """Compute the quotients, NaN where the denominator is zero."""
+        numerator, denominator = functionals
+        is_known = np.abs(denominator) > 1e-12
+        return np.where(is_known, numerator / np.where(is_known, denominator, 1.0), np.nan)
+
+    def gradient(self, functionals: Float) -> Float:
+        """Compute the gradient, at a denominator of 1e-3 where it is smaller.
+
+        It grows without bound at zero.
+        """
+        inverse = 1.0 / max(float(functionals[1]), 1e-3)
+        return np.array([inverse, -float(self.values(functionals)) * inverse])
 
     @property
     def bounds_accepted(self) -> str:
@@ -1076,3 +1082,71 @@ class Quotient(Expression):
 def _name_quotient(numerator: Rate, denominator: Rate) -> str:
     """Write a quotient of rates, sums and multiples in brackets."""
     return " / ".join(rate._in_brackets(str(rate)) for rate in (numerator, denominator))
+
+
+@dataclass(frozen=True, repr=False)
+class CalibrationError(Expression):
+    """Expected calibration error of the probability of the positive class.
+
+    Parameters
+    ----------
+    bins : int, default=10
+        Number of bins.
+    on : tuple of Selector, default=()
+        Restriction of the rows.
+    """
+
+    senses: ClassVar[tuple[Sense, ...]] = ("<=",)
+    one_sided = (
+        "a calibration error can only be bounded from above, as no model is asked for wrong "
+        "probabilities"
+    )
+    is_curved = True
+    range = (0.0, 1.0)
+    reason_and_remedy = "calibration errors have no sums and multiples. Bound each by itself."
+
+    bins: int = 10
+    on: tuple[Selector, ...] = ()
+
+    def __post_init__(self) -> None:
+        is_integer = isinstance(self.bins, Integral) and not isinstance(self.bins, bool)
+        # Each bin is a functional, and has rows of its own.
+        if not is_integer or not 1 <= self.bins <= 100:
+            raise ValueError(
+                f"bins must be an integer from 1 to 100, got {self.bins!r}: 10 is usual, "
+                f"and each bin needs rows."
+            )
+        object.__setattr__(self, "bins", int(self.bins))
+
+    @cached_property
+    def rates(self) -> tuple[Rate, ...]:
+        """Mean residuals of the bins."""
+        events = [BinResidual(self.bins, k) for k in range(self.bins)]
+        return tuple(Rate(((1.0, Term(f"residual in {e}", e, on=self.on)),)) for e in events)
+
+    def branches(self, of: Constraint, at: Sequence[int]) -> list[CurvedRow]:
+        """Write a bound as a curved row."""
+        function = CurveFunction(((1.0, self),), is_difference=False)
+        return [CurvedRow(tuple(at), function, of.bound)]
+
+    def value(self, functionals: Float, sense: Sense) -> float:
+        """Compute the error, NaN where a mean residual is undefined."""
+        return float(self.values(functionals))
+
+    def values(self, functionals: Float) -> Float:
+        """Add up the sizes of mean residuals."""
+        return np.asarray(np.abs(functionals).sum(axis=0))
+
+    def gradient(self, functionals: Float) -> Float:
+        """Compute a subgradient, which is zero in mean residuals that are zero."""
+        return np.sign(functionals)
+
+    def __str__(self) -> str:
+        bins = "" if self.bins == CalibrationError.bins else f"(bins={self.bins})"
+        on = f"[{', '.join(map(str, self.on))}]" if self.on else ""
+        return f"calibration_error{bins}{on}"
+
+    def to_python(self) -> str:
+        """Write the call that makes the error."""
+        bins = None if self.bins == CalibrationError.bins else str(self.bins)
+        return write_call("calibration_error", bins=bins, on=write_selectors(self.on))

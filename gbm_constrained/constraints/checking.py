@@ -9,15 +9,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from gbm_constrained.constraints.base import (
-    Constraint,
-    Factory,
-    Rate,
-    refuse_priorities,
-)
+from gbm_constrained.constraints.base import Constraint, Factory, Rate, refuse_priorities
 from gbm_constrained.constraints.presets import CoverageDivergence, from_fairlearn, is_fairlearn
-from gbm_constrained.constraints.rates import refuse_rates, refuse_row_functions
 from gbm_constrained.constraints.selectors import (
+    ClassSelector,
     CrossEntropy,
     Misclassified,
     Term,
@@ -78,15 +73,35 @@ def check_linear(constraints: Iterable[Constraint]) -> None:
 
 
 def check_task(constraints: Iterable[Constraint], *, predicts_numbers: bool) -> None:
-    """Refuse rules of the other task: rates of regressors, or means over numbers of classifiers.
+    """Refuse constraints of the other task.
+
+    These are rates of classes where numbers are predicted, and means over predicted numbers where
+    classes are.
 
     Raises
     ------
     ValueError
         If there is one.
     """
-    refuse = refuse_rates if predicts_numbers else refuse_row_functions
-    refuse(constraints)
+    for constraint in constraints:
+        if not predicts_numbers and any(t.event.is_row_function for t in constraint.terms):
+            raise ValueError(
+                f"{constraint} bounds a mean over predicted numbers, and a classifier predicts "
+                f"classes: use ConstrainedXGBRegressor, ConstrainedLGBMRegressor or "
+                f"ConstrainedRidge, or bound a rate such as selection_rate()."
+            )
+        if predicts_numbers and not all(t.event.is_row_function for t in constraint.terms):
+            raise ValueError(
+                f"{constraint} bounds a rate of predicted classes, and a regressor predicts "
+                f"numbers: bound a mean such as mean_loss('squared'), mean_prediction(), "
+                f"mean_residual(), share_above(c) or coverage()."
+            )
+        selectors = [part for term in constraint.terms for part in term.selectors]
+        if predicts_numbers and any(isinstance(part, ClassSelector) for part in selectors):
+            raise ValueError(
+                f"{constraint} is taken over rows of a class, and targets of a regressor are "
+                f"numbers: select rows by a column, as in on={{'name': value}}."
+            )
 
 
 def check_straight(constraints: Iterable[Constraint], what: str, remedy: str) -> None:
@@ -195,19 +210,13 @@ def resolve_positive_class(
     positive: Hashable | None = None,
 ) -> tuple[Constraint, ...]:
     """Name the classes of constraints on all classes, and the positive class where it is not 1."""
-    label = find_positive_class(classes, positive)
-    named = tuple(name_classes(constraint, classes) for constraint in constraints)
-    if label is None:
-        return named
-    return tuple(name_positive_class(constraint, label) for constraint in named)
-
-
-def name_classes(constraint: Constraint, classes: Sequence[Any] | NDArray[Any]) -> Constraint:
-    """Name the classes of a constraint on all of them."""
-    expression = constraint.expression.with_classes(classes)
-    if expression is constraint.expression:
-        return constraint
-    return replace(constraint, expression=expression)
+    label, named = find_positive_class(classes, positive), []
+    for constraint in constraints:
+        of_classes = constraint.expression.with_classes(classes)
+        if of_classes is not constraint.expression:
+            constraint = replace(constraint, expression=of_classes)
+        named.append(constraint if label is None else name_positive_class(constraint, label))
+    return tuple(named)
 
 
 def as_log_loss(
@@ -271,7 +280,9 @@ def _as_log_loss(constraint: Constraint, n_classes: int, value: float | None) ->
     rate = constraint.expression
     if isinstance(rate, Rate) and constraint.sense == "<=" and len(rate.terms) == 1:
         ((multiple, term),) = rate.terms
-        if multiple > 0.0 and _is_error(term, n_classes):
+        is_fpr_of_two = n_classes == 2 and term.name.partition("(")[0] == "fpr"
+        is_error = not term.where and (term.event == Misclassified() or is_fpr_of_two)
+        if multiple > 0.0 and is_error:
             loss = Term("log_loss", CrossEntropy(), on=(*term.rows, *term.on), amount=term.amount)
             level = math.log(n_classes) if value is None else value / multiple
             bound = (constraint.bound - rate.constant) * level
@@ -280,9 +291,3 @@ def _as_log_loss(constraint: Constraint, n_classes: int, value: float | None) ->
         f"as_log_loss is for upper bounds of error rates, and {constraint} is not one: leave it "
         f"as it is, beside those that are."
     )
-
-
-def _is_error(term: Term, n_classes: int) -> bool:
-    """Whether a term counts misclassified rows and nothing else."""
-    is_fpr_of_two = n_classes == 2 and term.name.partition("(")[0] == "fpr"
-    return not term.where and (term.event == Misclassified() or is_fpr_of_two)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, permutations, product
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from itertools import chain, pairwise, permutations, product
+from typing import Any, ClassVar, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 
-from gbm_constrained._messages import is_finite, is_number
+from gbm_constrained._messages import check_choice, check_integer, is_finite, is_number
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import (
     ROUNDING,
+    CalibrationError,
     Constraint,
     CurvedRow,
-    DifferenceNorm,
+    CurveFunction,
     Expression,
     GroupT,
     LinearRow,
@@ -26,17 +28,13 @@ from gbm_constrained.constraints.base import (
     refuse_uncalled,
     shorten_number,
 )
-from gbm_constrained.constraints.selectors import (
-    MISSING,
-    Columns,
-    Missing,
-    write_level,
-)
+from gbm_constrained.constraints.selectors import MISSING, Columns, Missing, write_level
 from gbm_constrained.constraints.writing import (
     NotTextError,
     write_call,
     write_list,
     write_number,
+    write_sum,
     write_value,
 )
 
@@ -69,15 +67,9 @@ class Grouped(Expression):
     small_groups: SmallGroups = "keep"
 
     def __post_init__(self) -> None:
-        for name, value, choices in (
-            ("missing", self.missing, ("group", "raise")),
-            ("small_groups", self.small_groups, ("keep", "hold", "merge", "drop")),
-        ):
-            if value not in choices:
-                raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
-        size = self.min_group_size
-        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
-            raise ValueError(f"min_group_size must be an integer >= 1, got {size!r}.")
+        check_choice("missing", self.missing, get_args(Missing))
+        check_choice("small_groups", self.small_groups, get_args(SmallGroups))
+        check_integer("min_group_size", self.min_group_size, 1)
 
     @property
     def columns(self) -> Columns:  # type: ignore[override]
@@ -123,34 +115,50 @@ class Grouped(Expression):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class GroupedRate(Grouped):
-    """Base of comparisons of one rate between groups."""
+    """Base of comparisons of one value between groups, a rate or a calibration error."""
 
-    rate: Rate
+    takes_curves: ClassVar[bool] = True  # Whether the value may be a calibration error.
+
+    rate: Rate | CalibrationError
 
     def __post_init__(self) -> None:
-        refuse_uncalled(self.rate, type(self).__name__.lower())
+        name = type(self).__name__.lower()
+        refuse_uncalled(self.rate, name)
         if not isinstance(self.rate, Expression):
             raise TypeError(
-                f"{type(self).__name__.lower()} compares a plain rate between groups, such as "
-                f"fpr(), got {self.rate!r}."
+                f"{name} compares a plain rate between groups, such as fpr(), got {self.rate!r}."
             )
-        if not isinstance(self.rate, Rate):
+        if not isinstance(self.rate, Rate) and not (self.takes_curves and self.is_curved):
             raise TypeError(
-                f"{type(self).__name__.lower()} compares a plain rate between groups, got "
-                f"{self.rate!r}, whose groups' values are not linear in the predictions: bound "
-                f"it in each group by on={{column: value}}."
+                f"{name} compares a plain rate between groups, got {self.rate!r}, whose groups' "
+                f"values are not linear in the predictions: bound it in each group by "
+                f"on={{column: value}}."
             )
         super().__post_init__()
 
     @property
+    def is_curved(self) -> bool:  # type: ignore[override]
+        """Whether a bound has curved rows."""
+        return isinstance(self.rate, CalibrationError)
+
+    @property
     def rates(self) -> tuple[Rate, ...]:
-        """The rate that is compared."""
-        return (self.rate,)
+        """The rate that is compared, or those that make the error."""
+        return self.rate.rates
 
     @property
     def range(self) -> tuple[float, float]:
         """Smallest and largest value of the comparison over all predictions."""
         return self.rate.range
+
+    def by_group(self, at: Sequence[int]) -> list[tuple[int, ...]]:
+        """Split the positions of functionals into those of each group."""
+        n = len(self.rates)
+        return [tuple(at[i : i + n]) for i in range(0, len(at), n)]
+
+    def values_of_groups(self, functionals: Float) -> Float:
+        """Compute the value of each group, shape (n_groups,)."""
+        return self.rate.values(functionals.reshape(-1, len(self.rates)).T)
 
     def with_positive_class(self, label: Hashable) -> Self:
         """Name the positive class in the rate."""
@@ -167,9 +175,22 @@ class GroupedRate(Grouped):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Each(GroupedRate):
-    """A rate in every group: the largest of them under ``<=``, the smallest under ``>=``."""
+    """A value in every group: the largest of them under ``<=``, the smallest under ``>=``."""
 
-    bounds_each_rate: ClassVar[bool] = True
+    @property
+    def senses(self) -> tuple[Sense, ...]:  # type: ignore[override]
+        """Senses of the bounds it may have."""
+        return self.rate.senses
+
+    @property
+    def one_sided(self) -> str:  # type: ignore[override]
+        """Why it has no others."""
+        return self.rate.one_sided
+
+    @property
+    def bounds_each_rate(self) -> bool:  # type: ignore[override]
+        """Whether each row bounds one functional."""
+        return not self.is_curved
 
     @property
     def least_bound(self) -> float:
@@ -183,23 +204,27 @@ class Each(GroupedRate):
 
     def n_comparisons(self, n_functionals: int) -> int:
         """Count the groups."""
-        return n_functionals
+        return n_functionals // len(self.rates)
 
-    def rows(
-        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
-    ) -> list[LinearRow]:
-        """Write the bound as a linear row for each group."""
-        sign = 1.0 if sense == "<=" else -1.0
+    def rows(self, of: Constraint, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
+        """Write the bound as a linear row for each group; none if it is curved."""
+        if self.is_curved:
+            return []
         return [
-            LinearRow(f"{name} {sense} {bound:g}", {k: sign}, sign * bound)
+            LinearRow(f"{name} {of.sense} {of.bound:g}", {k: of.sign}, of.sign * of.bound)
             for name, k in zip(names, at, strict=True)
         ]
 
+    def branches(self, of: Constraint, at: Sequence[int]) -> list[CurvedRow]:
+        """Write the bound as a curved row for each group."""
+        return [row for own in self.by_group(at) for row in self.rate.branches(of, own)]
+
     def value(self, functionals: Float, sense: Sense) -> float:
-        """Find the rate of the worst group."""
-        if np.isnan(functionals).all():
+        """Find the value of the worst group, NaN where none is defined."""
+        found = self.values_of_groups(functionals)
+        if np.isnan(found).all():
             return np.nan
-        return float(np.nanmax(functionals) if sense == "<=" else np.nanmin(functionals))
+        return float(np.nanmax(found) if sense == "<=" else np.nanmin(found))
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -207,6 +232,7 @@ class Paired(Grouped):
     """Base of comparisons of any two groups, or of each group with a reference."""
 
     senses: ClassVar[tuple[Sense, ...]] = ("<=",)
+    one_sided = "a gap can only be bounded from above"
     compares_pairs: ClassVar[bool] = True
 
     reference: Hashable | tuple[Hashable, ...] | Overall | None = None
@@ -263,6 +289,39 @@ class Paired(Grouped):
             return np.nan
         return float(np.nanmax(values) - np.nanmin(values))
 
+    @abstractmethod
+    def as_sum(self, other: Any) -> GapNorm:
+        """Write the comparison as a sum of gaps, or refuse its sum or product with `other`."""
+
+    def __add__(self, other: Any) -> GapNorm:
+        first, second = self.as_sum(other), other
+        if isinstance(other, Paired):
+            second = other.as_sum(first)
+        if not isinstance(second, GapNorm) or first.p != 1.0 or second.p != 1.0:
+            first._refuse(second)
+        for name in OPTIONS:
+            if getattr(first, name) != getattr(second, name):
+                raise TypeError(
+                    f"{first} and {second} cannot be added: {name}={getattr(first, name)!r} and "
+                    f"{name}={getattr(second, name)!r} differ, and a sum compares the same groups "
+                    f"in each gap. Bound each by itself."
+                )
+        return replace(first, parts=first.parts + second.parts)
+
+    def __mul__(self, factor: Any) -> GapNorm:
+        norm = self.as_sum(factor)
+        if not is_number(factor):
+            norm._refuse(factor)
+        return replace(norm, parts=tuple((weight * factor, of) for weight, of in norm.parts))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, factor: Any) -> Any:
+        norm = self.as_sum(factor)
+        if not is_number(factor) or not factor:
+            norm._refuse(factor)
+        return norm * (1.0 / factor)
+
     def arguments(self) -> dict[str, str | None]:
         """Write the options of the comparison, the reference among them."""
         given, reference = super().arguments(), self.reference
@@ -285,17 +344,25 @@ class Paired(Grouped):
 OPTIONS = ("by", "missing", "min_group_size", "small_groups", "reference")
 MOST_ROWS = 5000  # Rows of one constraint, each of which costs time in every iteration.
 Part: TypeAlias = tuple[float, Rate | Quotient]
+REFUSED_SUMS = (
+    "gaps have sums with other gaps between the same groups, and multiples by positive numbers, "
+    "and no others are convex. Bound each by itself."
+)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Gap(GroupedRate, Paired):
-    """The largest difference of a rate between groups, or between any group and a reference."""
+    """The largest difference of a value between groups, or between any group and a reference."""
 
-    is_difference: ClassVar[bool] = True
-    reason_and_remedy = (
-        "gaps have sums with other gaps between the same groups, and multiples by positive "
-        "numbers, and no others are convex. Bound each by itself."
-    )
+    @property
+    def is_difference(self) -> bool:  # type: ignore[override]
+        """Whether the value is a difference of functionals."""
+        return not self.is_curved
+
+    @property
+    def reason_and_remedy(self) -> str:
+        """Why other sums and multiples are refused, and what is written instead."""
+        return self.rate.reason_and_remedy if self.is_curved else REFUSED_SUMS
 
     @property
     def range(self) -> tuple[float, float]:
@@ -303,40 +370,36 @@ class Gap(GroupedRate, Paired):
         low, high = self.rate.range
         return 0.0, high - low
 
-    def rows(
-        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
-    ) -> list[LinearRow]:
-        """Write the bound as a linear row for each ordered pair."""
+    def rows(self, of: Constraint, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
+        """Write the bound as a linear row for each ordered pair; none if it is curved."""
+        if not isinstance(self.rate, Rate):
+            return []
         is_sum = len(self.rate.terms) > 1 or self.rate.constant
         subtracted = [f"({name})" if is_sum else name for name in names]
         return [
             LinearRow(
-                f"{names[i]} - {subtracted[j]} <= {bound:g}", {at[i]: 1.0, at[j]: -1.0}, bound
+                f"{names[i]} - {subtracted[j]} <= {of.bound:g}",
+                {at[i]: 1.0, at[j]: -1.0},
+                of.bound,
             )
             for i, j in self.pairs(len(at))
         ]
 
+    def branches(self, of: Constraint, at: Sequence[int]) -> list[CurvedRow]:
+        """Write the bound as a curved row for each ordered pair."""
+        groups, function = self.by_group(at), CurveFunction(((1.0, self.rate),))
+        return [
+            CurvedRow(groups[i] + groups[j], function, of.bound)
+            for i, j in self.pairs(len(groups))
+        ]
+
     def value(self, functionals: Float, sense: Sense) -> float:
         """Find the largest difference."""
-        return self.find_gap(functionals)
+        return self.find_gap(self.values_of_groups(functionals))
 
-    def __ge__(self, bound: Any) -> Constraint:
-        raise TypeError(f"{self} >= {bound}: a gap can only be bounded from above.")
-
-    def __add__(self, other: Any) -> GapNorm:
-        return self._as_sum(other)._plus(other)
-
-    def __mul__(self, factor: Any) -> GapNorm:
-        return self._as_sum(factor)._times(factor)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, factor: Any) -> GapNorm:
-        return self._as_sum(factor)._divided_by(factor)
-
-    def _as_sum(self, other: Any) -> GapNorm:
-        """Write the gap as a sum of one gap; ratios have no sums."""
-        if not self.is_difference:
+    def as_sum(self, other: Any) -> GapNorm:
+        """Write the gap as a sum of one gap; ratios and calibration errors have no sums."""
+        if not self.is_difference or not isinstance(self.rate, Rate):
             self._refuse(other)
         given = {name: getattr(self, name) for name in OPTIONS}
         return GapNorm(parts=((1.0, self.rate),), **given)
@@ -350,8 +413,9 @@ class Ratio(Gap):
     """
 
     senses: ClassVar[tuple[Sense, ...]] = (">=",)
-    is_difference: ClassVar[bool] = False
-
+    one_sided = "a ratio of groups can only be bounded from below"
+    takes_curves: ClassVar[bool] = False
+    is_difference = False
     reason_and_remedy = Expression.reason_and_remedy
     range = (0.0, 1.0)
     bounds_accepted = "a ratio in [0, 1]: four fifths is written 0.8"
@@ -378,15 +442,13 @@ class Ratio(Gap):
         """Options that differ from the defaults, as printed."""
         return super().options + (f", slack={self.slack:g}" if self.slack else "")
 
-    def rows(
-        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
-    ) -> list[LinearRow]:
+    def rows(self, of: Constraint, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
         """Write the bound as a linear row for each ordered pair, multiplied by the divisor."""
         slack = f" - {self.slack:g}" if self.slack else ""
         return [
             LinearRow(
-                f"{names[i]} >= {bound:g} * ({names[j]}){slack}",
-                {at[i]: -1.0, at[j]: bound},
+                f"{names[i]} >= {of.bound:g} * ({names[j]}){slack}",
+                {at[i]: -1.0, at[j]: of.bound},
                 self.slack,
             )
             for i, j in self.pairs(len(at))
@@ -403,12 +465,6 @@ class Ratio(Gap):
             pairs = [(low, functionals[-1]), (functionals[-1], high)]
         ratios = [(one + self.slack) / other if other > ROUNDING else 1.0 for one, other in pairs]
         return float(min(1.0, *ratios))
-
-    def __le__(self, bound: Any) -> Constraint:
-        raise TypeError(f"{self} <= {bound}: a ratio of groups can only be bounded from below.")
-
-    def __ge__(self, bound: Any) -> Constraint:
-        return Constraint(self, ">=", bound)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -427,7 +483,7 @@ class GapNorm(Paired):
         Order of the norm, one or more; infinity is the largest gap.
     """
 
-    reason_and_remedy = Gap.reason_and_remedy
+    reason_and_remedy = REFUSED_SUMS
 
     parts: tuple[Part, ...]
     p: float = 1.0
@@ -487,9 +543,7 @@ class GapNorm(Paired):
             for choice in product(pairs, repeat=len(row))
         ]
 
-    def rows(
-        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
-    ) -> list[LinearRow]:
+    def rows(self, of: Constraint, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
         """Write a bound as linear rows, one for each choice of pairs; none if it is curved."""
         if self.is_curved:
             return []
@@ -501,21 +555,14 @@ class GapNorm(Paired):
                 coefficients[first] = coefficients.get(first, 0.0) + weight
                 coefficients[second] = coefficients.get(second, 0.0) - weight
             written = _write_differences(parts, compared, name_of)
-            found.append(LinearRow(f"{written} <= {bound:g}", coefficients, bound))
+            found.append(LinearRow(f"{written} <= {of.bound:g}", coefficients, of.bound))
         return found
 
-    def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
+    def branches(self, of: Constraint, at: Sequence[int]) -> list[CurvedRow]:
         """Write a bound as rows of functions, one for each choice of pairs."""
+        p = 1.0 if self.p == math.inf else self.p
         return [
-            CurvedRow(
-                tuple(k for of_part in compared for k in of_part),
-                DifferenceNorm(
-                    tuple(weight for weight, _ in parts),
-                    tuple(of.is_quotient for _, of in parts),
-                    1.0 if self.p == math.inf else self.p,
-                ),
-                bound,
-            )
+            CurvedRow(tuple(chain.from_iterable(compared)), CurveFunction(parts, p), of.bound)
             for parts, compared in self._rows(at)
         ]
 
@@ -557,36 +604,9 @@ class GapNorm(Paired):
                     f"bound it by a constraint of its own."
                 )
 
-    def _plus(self, other: Any) -> GapNorm:
-        if isinstance(other, Gap):
-            other = other._as_sum(self)
-        if not isinstance(other, GapNorm) or self.p != 1.0 or other.p != 1.0:
-            self._refuse(other)
-        for name in OPTIONS:
-            if getattr(self, name) != getattr(other, name):
-                raise TypeError(
-                    f"{self} and {other} cannot be added: {name}={getattr(self, name)!r} and "
-                    f"{name}={getattr(other, name)!r} differ, and a sum compares the same groups "
-                    f"in each gap. Bound each by itself."
-                )
-        return replace(self, parts=self.parts + other.parts)
-
-    def _times(self, factor: Any) -> GapNorm:
-        if not is_number(factor):
-            self._refuse(factor)
-        return replace(self, parts=tuple((weight * factor, of) for weight, of in self.parts))
-
-    def _divided_by(self, factor: Any) -> GapNorm:
-        if not is_number(factor) or not factor:
-            self._refuse(factor)
-        return self._times(1.0 / factor)
-
-    __add__ = _plus
-    __mul__ = __rmul__ = _times
-    __truediv__ = _divided_by
-
-    def __ge__(self, bound: Any) -> Constraint:
-        raise TypeError(f"{self} >= {bound}: a gap can only be bounded from above.")
+    def as_sum(self, other: Any) -> GapNorm:
+        """Return the norm itself."""
+        return self
 
     def with_positive_class(self, label: Hashable) -> GapNorm:
         """Name the positive class in the rates of all gaps."""
@@ -596,24 +616,18 @@ class GapNorm(Paired):
     def to_python(self) -> str:
         """Write the sum of gaps, or the norm of them."""
         given = self.arguments()
-        factors = [
-            "" if weight == 1.0 else f"{write_number(weight)} * " for weight, _ in self.parts
-        ]
-        rates = [of.to_python() for _, of in self.parts]
+        rates = [(weight, of.to_python()) for weight, of in self.parts]
         if self.p == 1.0:
-            gaps = [write_call("gap", rate, **given) for rate in rates]
-            return " + ".join(map("".join, zip(factors, gaps, strict=True)))
+            gaps = [(weight, write_call("gap", rate, **given)) for weight, rate in rates]
+            return write_sum(gaps, write=write_number)
         p = "float('inf')" if self.p == math.inf else write_number(self.p)
-        # A norm is multiplied as a whole.
-        return factors[0] + write_call("gap_norm", write_list(rates), **given, p=p)
+        norm = write_call("gap_norm", write_list([rate for _, rate in rates]), **given, p=p)
+        return write_sum([(rates[0][0], norm)], write=write_number)  # Multiplied as a whole.
 
     def __str__(self) -> str:
         if self.p == 1.0:
-            return " + ".join(
-                f"{'' if weight == 1.0 else f'{weight:g} * '}gap({of}{self.options})"
-                for weight, of in self.parts
-            )
-        rates = [f"{'' if w == 1.0 else f'{w:g} * '}{of}" for w, of in self.parts]
+            return write_sum((weight, f"gap({of}{self.options})") for weight, of in self.parts)
+        rates = [write_sum([(weight, str(of))]) for weight, of in self.parts]
         return f"gap_norm([{', '.join(rates)}]{self.options}, p={self.p:g})"
 
 
@@ -629,8 +643,7 @@ def _write_differences(
     written = []
     for (weight, rate), (first, second) in zip(parts, compared, strict=True):
         is_sum = isinstance(rate, Rate) and (len(rate.terms) > 1 or rate.constant)
-        factor = "" if weight == 1.0 else f"{weight:g} * "
         subtracted = f"({names[second]})" if is_sum else names[second]
         difference = f"{names[first]} - {subtracted}"
-        written.append(f"{factor}({difference})" if factor else difference)
-    return " + ".join(written)
+        written.append((weight, difference if weight == 1.0 else f"({difference})"))
+    return write_sum(written)

@@ -59,37 +59,19 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gbm_constrained._docstrings import Function, document_parameters
 from gbm_constrained._messages import is_finite, is_number
 from gbm_constrained._typing import Float
+from gbm_constrained.constraints import rates
 from gbm_constrained.constraints.base import (
     Constraint,
     Expression,
     LinearRow,
     Rate,
     Sense,
+    documented,
     make_factory,
 )
 from gbm_constrained.constraints.comparisons import overall
-from gbm_constrained.constraints.rates import (
-    Taken,
-    auc,
-    churn,
-    class_error,
-    classes_of,
-    cross_auc,
-    each,
-    error_rate,
-    fpr,
-    gap,
-    log_loss,
-    make_rate,
-    mean_loss,
-    mean_rank,
-    ratio,
-    selection_rate,
-    tpr,
-)
 from gbm_constrained.constraints.selectors import (
     Correct,
     Event,
@@ -184,40 +166,38 @@ class OfShares(Expression):
             return None
         return np.array([target[1] if isinstance(target, tuple) else target for target in self.to])
 
-    def __ge__(self, bound: Any) -> Constraint:
-        raise TypeError(f"{self} >= {bound}: {self.preset} can only be bounded from above.")
+    @property
+    def one_sided(self) -> str:  # type: ignore[override]
+        """Why it has no bounds from below."""
+        return f"{self.preset} can only be bounded from above"
 
-    def write_targets(
-        self,
-        write_label: Callable[[Any], str] = repr,
-        write_share: Callable[[float], str] = "{:g}".format,
-    ) -> str | None:
-        """Write the targets as Python; None where they are the shares of the labels."""
-        if self.to is None:
-            return None
-        if not isinstance(self.to[0], tuple):
-            return write_list([write_share(target) for target in self.to])
-        named = [f"{write_label(k)}: {write_share(share)}" for k, share in self.to]
-        return f"{{{', '.join(named)}}}"
+    def _write(self, within: float | None, *, exact: bool) -> str:
+        """Write the preset, with a bound if there is one, and with all digits where asked."""
+        share, label = (write_number, write_level) if exact else ("{:g}".format, repr)
+        to = None
+        if self.to is not None and isinstance(self.to[0], tuple):
+            to = f"{{{', '.join(f'{label(k)}: {share(target)}' for k, target in self.to)}}}"
+        elif self.to is not None:
+            to = write_list([share(target) for target in self.to])
+        return write_call(self.preset, within=None if within is None else share(within), to=to)
 
     def write_bound(self, sense: Sense, bound: float) -> str:
         """Write a bound as the preset that makes it."""
-        return write_call(self.preset, within=f"{bound:g}", to=self.write_targets())
+        return self._write(bound, exact=False)
 
     def bound_to_python(self, sense: Sense, bound: float) -> str:
         """Write the preset that makes a bound, with all digits."""
-        to = self.write_targets(write_level, write_number)
-        return write_call(self.preset, within=write_number(bound), to=to)
+        return self._write(bound, exact=True)
 
     def __str__(self) -> str:
-        return write_call(self.preset, to=self.write_targets())
+        return self._write(None, exact=False)
 
 
 @dataclass(frozen=True, repr=False)
 class CoverageDifference(OfShares):
     r"""The largest difference :math:`\max_i |q_i - \tau_i|` of a share of predictions."""
 
-    bounds_each_rate: ClassVar[bool] = True
+    bounds_each_rate = True
     preset: ClassVar[str] = "Coverage"
     range = (0.0, 1.0)
     bounds_accepted = "a difference of shares in [0, 1]: 1 per cent is written 0.01"
@@ -230,23 +210,21 @@ class CoverageDifference(OfShares):
             return tuple(map(_difference, labels))
         # There are no labels before they are known.
         pairs = zip(labels, self.targets.tolist(), strict=False)
-        return tuple(selection_rate(label) - target for label, target in pairs)
+        return tuple(rates.selection_rate(label) - target for label, target in pairs)
 
     def n_comparisons(self, n_functionals: int) -> int:
         """Count the classes."""
         return n_functionals
 
-    def rows(
-        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
-    ) -> list[LinearRow]:
+    def rows(self, of: Constraint, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
         """Write the bound as two linear rows for each class."""
         found = []
         for i, (label, k) in enumerate(zip(self.classes or (), at, strict=True)):
             share = f"selection_rate({label!r})"
             target = f"share({label!r})" if self.targets is None else f"{self.targets[i]:g}"
             found += [
-                LinearRow(f"{share} - {target} <= {bound:g}", {k: 1.0}, bound),
-                LinearRow(f"{target} - {share} <= {bound:g}", {k: -1.0}, bound),
+                LinearRow(f"{share} - {target} <= {of.bound:g}", {k: 1.0}, of.bound),
+                LinearRow(f"{target} - {share} <= {of.bound:g}", {k: -1.0}, of.bound),
             ]
         return found
 
@@ -271,7 +249,7 @@ class CoverageDivergence(OfShares):
     def rates(self) -> tuple[Rate, ...]:
         """The share of predictions of each class, and the share of labels if it is the target."""
         labels = self.classes or ()
-        predicted = tuple(selection_rate(label) for label in labels)
+        predicted = tuple(rates.selection_rate(label) for label in labels)
         return predicted if self.to is not None else (*predicted, *map(_share, labels))
 
     def _parts(self, functionals: Float) -> tuple[Float, Float]:
@@ -309,19 +287,19 @@ class CoverageDivergence(OfShares):
 
 def _joint_rate(name: str, event: Event, label: Hashable, where: Selector) -> Rate:
     """Make the share of all rows in which a class meets an event."""
-    return make_rate(name_with_label(name, label), event, Taken(), where=(where,))
+    return rates.make_rate(name_with_label(name, label), event, where=(where,))
 
 
 def _difference(label: Hashable) -> Rate:
     """Make the share of predictions of a class less the share of its labels."""
-    negative, positive = classes_of(label)
+    negative, positive = rates.classes_of(label)
     more = _joint_rate("false_positives", Predicted(positive), label, negative)
     return more - _joint_rate("false_negatives", Misclassified(), label, positive)
 
 
 def _share(label: Hashable) -> Rate:
     """Make the share of the labels of a class, which no decision changes."""
-    positive = classes_of(label)[1]
+    positive = rates.classes_of(label)[1]
     right = _joint_rate("true_positives", Correct(), label, positive)
     return right + _joint_rate("false_negatives", Misclassified(), label, positive)
 
@@ -392,15 +370,21 @@ ValueError
     number from 0 on, or given without a ``ratio_bound``; or if ``by`` is empty."""
 
 
-def _document(function: Function) -> Function:
-    """Describe the parameters that presets share."""
-    return make_factory(document_parameters(function, SHARED_PARAMETERS))
-
-
-def _document_parity(function: Function) -> Function:
-    """Describe the parameters, the result and the errors of parities."""
-    documented = document_parameters(function, SHARED_PARAMETERS, _PARITY_RETURNS, _PARITY_RAISES)
-    return make_factory(documented)
+_document = documented(SHARED_PARAMETERS)
+_document_parity = documented(SHARED_PARAMETERS, _PARITY_RETURNS, _PARITY_RAISES)
+_document_pair_preset = documented(
+    {
+        **SHARED_PARAMETERS,
+        "bound": """bound : float, default=0.02
+    Largest allowed absolute value, in [0, 1].""",
+    },
+    """Raises
+------
+TypeError
+    If ``bound`` is no number, ``on`` names no rows, or ``by`` no columns.
+ValueError
+    If ``bound`` is outside [0, 1], or ``by`` empty.""",
+)
 
 
 def _parity(
@@ -425,10 +409,10 @@ def _parity(
             raise TypeError(f"ratio_bound must be a number in (0, 1], got {ratio_bound!r}.")
         if not 0.0 < ratio_bound <= 1.0:
             raise ValueError(f"ratio_bound must be in (0, 1], got {ratio_bound!r}.")
-        compared = ratio(rate, by=by, reference=overall, slack=ratio_bound_slack)
+        compared = rates.ratio(rate, by=by, reference=overall, slack=ratio_bound_slack)
         return Constraint(compared, ">=", ratio_bound)
     bound = 0.01 if difference_bound is None else difference_bound  # As in fairlearn.
-    return Constraint(gap(rate, by=by, reference=overall), "<=", bound)
+    return Constraint(rates.gap(rate, by=by, reference=overall), "<=", bound)
 
 
 @_document_parity
@@ -447,7 +431,7 @@ def UtilityParity(  # noqa: N802 - fairlearn's name
     rate : Rate, default=None
         Rate that is compared, with its own ``on=``; the selection rate by default.
     """
-    rate = selection_rate() if rate is None else rate
+    rate = rates.selection_rate() if rate is None else rate
     return _parity(rate, difference_bound, ratio_bound, ratio_bound_slack, by)
 
 
@@ -461,7 +445,7 @@ def DemographicParity(  # noqa: N802
     on: Any = None,
 ) -> Constraint:
     """``P(prediction = 1 | group) = P(prediction = 1)``."""
-    rate = selection_rate(on=on)
+    rate = rates.selection_rate(on=on)
     return _parity(rate, difference_bound, ratio_bound, ratio_bound_slack, by)
 
 
@@ -475,7 +459,7 @@ def TruePositiveRateParity(  # noqa: N802
     on: Any = None,
 ) -> Constraint:
     """``P(prediction = 1 | y = 1, group) = P(prediction = 1 | y = 1)``."""
-    return _parity(tpr(on=on), difference_bound, ratio_bound, ratio_bound_slack, by)
+    return _parity(rates.tpr(on=on), difference_bound, ratio_bound, ratio_bound_slack, by)
 
 
 @_document_parity
@@ -488,7 +472,7 @@ def FalsePositiveRateParity(  # noqa: N802
     on: Any = None,
 ) -> Constraint:
     """``P(prediction = 1 | y = 0, group) = P(prediction = 1 | y = 0)``."""
-    return _parity(fpr(on=on), difference_bound, ratio_bound, ratio_bound_slack, by)
+    return _parity(rates.fpr(on=on), difference_bound, ratio_bound, ratio_bound_slack, by)
 
 
 @_document_parity
@@ -502,7 +486,7 @@ def EqualizedOdds(  # noqa: N802
 ) -> tuple[Constraint, ...]:
     """Parity of both the true and the false positive rate."""
     bounds = (difference_bound, ratio_bound, ratio_bound_slack, by)
-    return _parity(tpr(on=on), *bounds), _parity(fpr(on=on), *bounds)
+    return _parity(rates.tpr(on=on), *bounds), _parity(rates.fpr(on=on), *bounds)
 
 
 @_document_parity
@@ -515,7 +499,7 @@ def ErrorRateParity(  # noqa: N802
     on: Any = None,
 ) -> Constraint:
     """``P(prediction != y | group) = P(prediction != y)``."""
-    return _parity(error_rate(on=on), difference_bound, ratio_bound, ratio_bound_slack, by)
+    return _parity(rates.error_rate(on=on), difference_bound, ratio_bound, ratio_bound_slack, by)
 
 
 @_document
@@ -541,10 +525,10 @@ def BoundedGroupLoss(  # noqa: N802
         If ``loss`` is another one, ``upper_bound`` outside its range, or ``by`` empty.
     """
     losses: dict[str, Callable[..., Rate]] = {
-        "log_loss": log_loss,
-        "zero_one": error_rate,
-        "squared": partial(mean_loss, "squared"),
-        "absolute": partial(mean_loss, "absolute"),
+        "log_loss": rates.log_loss,
+        "zero_one": rates.error_rate,
+        "squared": partial(rates.mean_loss, "squared"),
+        "absolute": partial(rates.mean_loss, "absolute"),
     }
     loss = name_of_loss(loss)
     if not isinstance(loss, str) or loss not in losses:
@@ -552,7 +536,7 @@ def BoundedGroupLoss(  # noqa: N802
             f"loss must be one of {list(losses)}, or one of fairlearn's losses "
             f"{list(FAIRLEARN_LOSSES)}; got {loss!r}."
         )
-    return Constraint(each(losses[loss](on=on), by=by), "<=", upper_bound)
+    return Constraint(rates.each(losses[loss](on=on), by=by), "<=", upper_bound)
 
 
 @make_factory
@@ -581,7 +565,7 @@ def NeymanPearson(levels: Mapping[Hashable, float]) -> tuple[Constraint, ...]:  
             "levels is empty, so that no error would be bounded; give the largest allowed error "
             "rate of a class, such as {0: 0.05}, or constraints=[] for a fit without constraints."
         )
-    return tuple(class_error(k) <= level for k, level in levels.items())
+    return tuple(rates.class_error(k) <= level for k, level in levels.items())
 
 
 @_document
@@ -603,7 +587,7 @@ def Churn(to: Any, bound: float, *, on: Any = None) -> Constraint:  # noqa: N802
     ValueError
         If ``bound`` is outside [0, 1].
     """
-    return Constraint(churn(to=to, on=on), "<=", bound)
+    return Constraint(rates.churn(to=to, on=on), "<=", bound)
 
 
 @_document
@@ -624,7 +608,7 @@ def EqualOpportunity(bound: float = 0.02, *, by: By = None, on: Any = None) -> C
     ValueError
         If ``bound`` is outside [0, 1], or ``by`` empty.
     """
-    return Constraint(gap(tpr(on=on), by=by), "<=", bound)
+    return Constraint(rates.gap(rates.tpr(on=on), by=by), "<=", bound)
 
 
 @_document
@@ -643,7 +627,7 @@ def FourFifths(*, by: By = None, bound: float = 0.8, on: Any = None) -> Constrai
     ValueError
         If ``bound`` is outside [0, 1], or ``by`` empty.
     """
-    return Constraint(ratio(selection_rate(on=on), by=by), ">=", bound)
+    return Constraint(rates.ratio(rates.selection_rate(on=on), by=by), ">=", bound)
 
 
 @make_factory
@@ -700,24 +684,6 @@ def name_of_loss(loss: Any) -> Any:
     return FAIRLEARN_LOSSES.get(type(loss).__name__, loss) if is_fairlearn(loss) else loss
 
 
-_SHARED_PARAMETERS = {
-    **SHARED_PARAMETERS,
-    "bound": """bound : float, default=0.02
-    Largest allowed absolute value, in [0, 1].""",
-}
-_PAIR_RAISES = """Raises
-------
-TypeError
-    If ``bound`` is no number, ``on`` names no rows, or ``by`` no columns.
-ValueError
-    If ``bound`` is outside [0, 1], or ``by`` empty."""
-
-
-def _document_pair_preset(function: Function) -> Function:
-    """Describe the parameters and the errors of presets of pair rates."""
-    return make_factory(document_parameters(function, _SHARED_PARAMETERS, _PAIR_RAISES))
-
-
 @_document_pair_preset
 def GroupAUC(bound: float = 0.02, *, by: By = None, on: Any = None) -> Constraint:  # noqa: N802
     """Bound the differences between the mean ranks of groups: group AUC fairness.
@@ -725,7 +691,7 @@ def GroupAUC(bound: float = 0.02, *, by: By = None, on: Any = None) -> Constrain
     Of two groups the difference is ``|AUC(g, h) - 1/2|``, where every row of one group is compared
     with every row of the other whatever their labels: Appendix A, Example 1, of the source paper.
     """
-    return gap(mean_rank(on=on), by=by) <= bound
+    return rates.gap(rates.mean_rank(on=on), by=by) <= bound
 
 
 @_document_pair_preset
@@ -734,7 +700,7 @@ def CrossAUC(bound: float = 0.02, *, by: By = None, on: Any = None) -> Constrain
 
     It is the inter-group pairwise fairness of Appendix A, Example 2, also called xAUC.
     """
-    return gap(cross_auc(on=on), by=by) <= bound
+    return rates.gap(rates.cross_auc(on=on), by=by) <= bound
 
 
 @_document_pair_preset
@@ -743,7 +709,7 @@ def SubgroupAUC(bound: float = 0.02, *, by: By = None, on: Any = None) -> Constr
 
     It is the intra-group pairwise fairness of Appendix A, Example 3.
     """
-    return gap(auc(on=on), by=by) <= bound
+    return rates.gap(rates.auc(on=on), by=by) <= bound
 
 
 @_document_pair_preset
@@ -760,8 +726,8 @@ def AverageEqualityGap(  # noqa: N802
         The label: that of the positives for the positive gap, of the negatives for the negative
         one.
     """
-    ranked = mean_rank(on=(rows_of_label(label), *as_selectors(on)))
-    return gap(ranked, by=by, reference=overall) <= bound
+    ranked = rates.mean_rank(on=(rows_of_label(label), *as_selectors(on)))
+    return rates.gap(ranked, by=by, reference=overall) <= bound
 
 
 @_document_pair_preset
@@ -786,9 +752,9 @@ def BackgroundSubgroupAUC(  # noqa: N802
         "Nuanced Metrics for Measuring Unintended Bias with Real Data for Text Classification",
         2019. Of two groups the latter are the bounds of :func:`CrossAUC`.
     """
-    bpsn = cross_auc(on=on, group="negatives", background=background)
-    bnsp = cross_auc(on=on, group="positives", background=background)
-    return each(bpsn - bnsp, by=by) <= bound, each(bpsn - bnsp, by=by) >= -bound
+    bpsn = rates.cross_auc(on=on, group="negatives", background=background)
+    bnsp = rates.cross_auc(on=on, group="positives", background=background)
+    return rates.each(bpsn - bnsp, by=by) <= bound, rates.each(bpsn - bnsp, by=by) >= -bound
 
 
 def from_fairlearn(moment: Any) -> tuple[Constraint, ...]:

@@ -71,32 +71,25 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from numbers import Integral
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gbm_constrained._docstrings import Function, document_parameters
-from gbm_constrained._messages import is_finite, is_number
+from gbm_constrained._messages import check_choice, is_finite, is_number
 from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.base import (
+    CalibrationError,
     Constraint,
-    CurvedRow,
-    CurveFunction,
-    Expression,
     Quotient,
     Rate,
-    Sense,
-    make_factory,
+    documented,
 )
-from gbm_constrained.constraints.comparisons import Each, Gap, GapNorm, Grouped, Paired, Ratio
+from gbm_constrained.constraints.comparisons import Each, Gap, GapNorm, Ratio
 from gbm_constrained.constraints.selectors import (
     Amount,
     ClassifiedBy,
     ClassPosition,
-    ClassSelector,
     Columns,
     Correct,
     CrossEntropy,
@@ -115,9 +108,8 @@ from gbm_constrained.constraints.selectors import (
     check_hashable,
     name_with_label,
     to_python_scalar,
-    write_selectors,
 )
-from gbm_constrained.constraints.writing import write_call, write_list, write_number, write_value
+from gbm_constrained.constraints.writing import write_list, write_number, write_value
 
 __all__ = [
     "accuracy",
@@ -194,39 +186,25 @@ small_groups : {"keep", "hold", "merge", "drop"}, default="keep"
 }
 
 
-def document_rate(function: Function) -> Function:
-    """Register a function that makes rates, and describe the parameters that rates share."""
-    return make_factory(document_parameters(function, _SHARED_PARAMETERS))
-
-
-class Taken(NamedTuple):
-    """What a rate is taken over, as its arguments say: rows, and what each of them counts for."""
-
-    on: Any = None
-    weight: Any = None
-    cap: float | None = None
-
-    def term(
-        self,
-        name: str,
-        event: Event,
-        rows: tuple[Selector, ...] = (),
-        where: tuple[Selector, ...] = (),
-    ) -> Term:
-        """Make the weighted mean of an event."""
-        amount = Amount.of(self.weight, self.cap)
-        return Term(name, event, rows, as_selectors(self.on), where, amount)
+document_rate = documented(_SHARED_PARAMETERS)
 
 
 def make_rate(
     name: str,
     event: Event,
-    taken: Taken,
+    on: Any = None,
+    weight: Any = None,
+    cap: float | None = None,
+    *,
     rows: tuple[Selector, ...] = (),
     where: tuple[Selector, ...] = (),
 ) -> Rate:
-    """Make a rate of one term with coefficient one."""
-    return Rate(((1.0, taken.term(name, event, rows, where)),))
+    """Make the weighted mean of an event: a rate of one term with coefficient one.
+
+    `on`, `weight` and `cap` are given by users; `rows` and `where` belong to the rate.
+    """
+    term = Term(name, event, rows, as_selectors(on), where, Amount.of(weight, cap))
+    return Rate(((1.0, term),))
 
 
 def classes_of(label: Hashable | None) -> tuple[Label | ClassPosition, Label | ClassPosition]:
@@ -239,33 +217,34 @@ def classes_of(label: Hashable | None) -> tuple[Label | ClassPosition, Label | C
 def make_class_rate(
     name: str,
     label: Hashable | None,
-    taken: Taken,
     predicted: Literal["negative", "positive"] | None,
-    among: Literal["negative", "positive"] | None = None,
+    among: Literal["negative", "positive"] | None,
+    *taken: Any,
 ) -> Rate:
     """Make the share of predictions of one of two classes, or of errors without `predicted`.
 
-    It is taken over the rows of the class `among`, or over all rows.
+    It is over the rows of the class `among`, or over all rows; `taken` are ``on``, ``weight`` and
+    ``cap``.
     """
     classes = dict(zip(("negative", "positive"), classes_of(label), strict=True))
     event = Misclassified() if predicted is None else Predicted(classes[predicted])
     rows = () if among is None else (classes[among],)
-    return make_rate(name_with_label(name, label), event, taken, rows)
+    return make_rate(name_with_label(name, label), event, *taken, rows=rows)
 
 
-def joint_rates(label: Hashable | None, taken: Taken) -> tuple[Rate, Rate, Rate]:
+def joint_rates(label: Hashable | None, *taken: Any) -> tuple[Rate, Rate, Rate]:
     """Make the fractions of all rows that are true positive, false positive, false negative."""
     negative, positive = classes_of(label)
     return (
-        make_rate("true_positives", Predicted(positive), taken, where=(positive,)),
-        make_rate("false_positives", Predicted(positive), taken, where=(negative,)),
-        make_rate("false_negatives", Misclassified(), taken, where=(positive,)),
+        make_rate("true_positives", Predicted(positive), *taken, where=(positive,)),
+        make_rate("false_positives", Predicted(positive), *taken, where=(negative,)),
+        make_rate("false_negatives", Misclassified(), *taken, where=(positive,)),
     )
 
 
-def name_with_rows(name: str, taken: Taken) -> str:
+def name_with_rows(name: str, *taken: Any) -> str:
     """Write the name of a quotient with its rows."""
-    return str(taken.term(name, Misclassified()))
+    return str(make_rate(name, Misclassified(), *taken))
 
 
 def read_reference(reference: Any) -> Any:
@@ -366,7 +345,7 @@ def cost(
         )
     # Zero has no sign: that of -0.0 would be shown.
     event = DecisionCost(tuple(map(tuple, (table + 0.0).tolist())))
-    return make_rate(str(event), event, Taken(on, weight, cap))
+    return make_rate(str(event), event, on, weight, cap)
 
 
 @document_rate
@@ -397,7 +376,7 @@ def auc(
         others=(negative,),
         second=as_selectors(negatives),
     )
-    return make_rate(name_with_label("auc", label), event, Taken(on), (positive,))
+    return make_rate(name_with_label("auc", label), event, on, rows=(positive,))
 
 
 @document_rate
@@ -428,12 +407,8 @@ def cross_auc(
     .. [2] Borkan, Dixon, Sorensen, Thain and Vasserman, "Nuanced Metrics for Measuring Unintended
        Bias with Real Data for Text Classification", 2019.
     """
-    for name, value, choices in (
-        ("group", group, ("positives", "negatives")),
-        ("background", background, ("others", "all")),
-    ):
-        if value not in choices:
-            raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
+    check_choice("group", group, ("positives", "negatives"))
+    check_choice("background", background, ("others", "all"))
     negative, positive = classes_of(label)
     event = RankedAbove(
         target=positive,
@@ -441,7 +416,7 @@ def cross_auc(
         group="first" if group == "positives" else "second",
         background=background,
     )
-    return make_rate(name_with_label("cross_auc", label), event, Taken(on), (positive,))
+    return make_rate(name_with_label("cross_auc", label), event, on, rows=(positive,))
 
 
 @document_rate
@@ -459,7 +434,7 @@ def mean_rank(label: Hashable | None = None, *, on: Any = None) -> Rate:
        Fairness Constraints", 2023.
     """
     event = RankedAbove(target=classes_of(label)[1], group="first")
-    return make_rate(name_with_label("mean_rank", label), event, Taken(on))
+    return make_rate(name_with_label("mean_rank", label), event, on)
 
 
 LossName: TypeAlias = Literal["squared", "absolute", "huber", "pinball", "poisson"]
@@ -472,13 +447,13 @@ class RowFunction(Event):
 
     Attributes
     ----------
-    is_convex, is_linear : Whether the function is convex, or linear, in the prediction.
-    is_step : Whether the function is 1 on one side of a threshold of the prediction, and 0 else.
+    is_linear : Whether the function is linear in the prediction.
+    is_step : Whether the function is 1 on one side of a threshold of the prediction, and 0 else;
+        other functions are convex in the prediction.
     limits : Smallest and largest value of a row, as the user states them; None if not stated.
     """
 
     is_row_function: ClassVar[bool] = True
-    is_convex: ClassVar[bool] = False
     is_linear: ClassVar[bool] = False
     is_step: ClassVar[bool] = False
     limits: Limits | None = None
@@ -516,7 +491,6 @@ class RowLoss(RowFunction):
     """
 
     needs_labels: ClassVar[bool] = True
-    is_convex: ClassVar[bool] = True
     range = (0.0, math.inf)
 
     loss: LossName = field()
@@ -534,7 +508,6 @@ class RowLoss(RowFunction):
 class Prediction(RowFunction):
     """The prediction itself."""
 
-    is_convex: ClassVar[bool] = True
     is_linear: ClassVar[bool] = True
 
     limits: Limits | None = None
@@ -545,7 +518,6 @@ class Residual(RowFunction):
     """Target minus prediction."""
 
     needs_labels: ClassVar[bool] = True
-    is_convex: ClassVar[bool] = True
     is_linear: ClassVar[bool] = True
 
     limits: Limits | None = None
@@ -611,7 +583,7 @@ def mean_loss(
     if parameter is not None:
         given.append(f"{'delta' if loss == 'huber' else 'alpha'}={parameter:g}")
     name = _name_mean("mean_loss", given, limits)
-    return make_rate(name, RowLoss(loss, parameter, limits), Taken(on, weight, cap))
+    return make_rate(name, RowLoss(loss, parameter, limits), on, weight, cap)
 
 
 def read_limits(given: Any) -> Limits | None:
@@ -660,11 +632,7 @@ def _read_parameter(loss: str, delta: float | None, alpha: float | None) -> floa
 
 @document_rate
 def mean_prediction(
-    *,
-    range: Limits | None = None,
-    on: Any = None,
-    weight: Any = None,
-    cap: float | None = None,
+    *, range: Limits | None = None, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the mean prediction, ``mean(prediction)``, in the unit of the target.
 
@@ -672,21 +640,17 @@ def mean_prediction(
     """
     limits = read_limits(range)
     name = _name_mean("mean_prediction", [], limits)
-    return make_rate(name, Prediction(limits), Taken(on, weight, cap))
+    return make_rate(name, Prediction(limits), on, weight, cap)
 
 
 @document_rate
 def mean_residual(
-    *,
-    range: Limits | None = None,
-    on: Any = None,
-    weight: Any = None,
-    cap: float | None = None,
+    *, range: Limits | None = None, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the mean residual, ``mean(y - prediction)``: how much predictions are too low."""
     limits = read_limits(range)
     name = _name_mean("mean_residual", [], limits)
-    return make_rate(name, Residual(limits), Taken(on, weight, cap))
+    return make_rate(name, Residual(limits), on, weight, cap)
 
 
 @document_rate
@@ -703,13 +667,13 @@ def share_above(
     if not (is_number(threshold) and is_finite(threshold)):
         raise ValueError(f"share_above takes a finite threshold, got {threshold!r}.")
     found = float(threshold)
-    return make_rate(f"share_above({found:g})", Above(found), Taken(on, weight, cap))
+    return make_rate(f"share_above({found:g})", Above(found), on, weight, cap)
 
 
 @document_rate
 def coverage(*, on: Any = None, weight: Any = None, cap: float | None = None) -> Rate:
     """Make the coverage, ``P(y <= prediction)``, of a model that predicts an upper quantile."""
-    return make_rate("coverage", Covered(), Taken(on, weight, cap))
+    return make_rate("coverage", Covered(), on, weight, cap)
 
 
 def row_functions_of(constraints: Iterable[Constraint]) -> tuple[RowFunction, ...]:
@@ -717,237 +681,6 @@ def row_functions_of(constraints: Iterable[Constraint]) -> tuple[RowFunction, ..
     events = (term.event for constraint in constraints for term in constraint.terms)
     found = {event.key: event for event in events if isinstance(event, RowFunction)}
     return tuple(found[key] for key in sorted(found))
-
-
-def refuse_row_functions(constraints: Iterable[Constraint]) -> None:
-    """Refuse constraints of regression where labels are classes."""
-    for constraint in constraints:
-        if row_functions_of([constraint]):
-            raise ValueError(
-                f"{constraint} bounds a mean over predicted numbers, and a classifier predicts "
-                f"classes: use ConstrainedXGBRegressor, ConstrainedLGBMRegressor or "
-                f"ConstrainedRidge, or bound a rate such as selection_rate()."
-            )
-
-
-def refuse_rates(constraints: Iterable[Constraint]) -> None:
-    """Refuse rates of classifiers where targets are numbers."""
-    for constraint in constraints:
-        if not all(isinstance(term.event, RowFunction) for term in constraint.terms):
-            raise ValueError(
-                f"{constraint} bounds a rate of predicted classes, and a regressor predicts "
-                f"numbers: bound a mean such as mean_loss('squared'), mean_prediction(), "
-                f"mean_residual(), share_above(c) or coverage()."
-            )
-        selectors = [part for term in constraint.terms for part in term.selectors]
-        if any(isinstance(part, ClassSelector) for part in selectors):
-            raise ValueError(
-                f"{constraint} is taken over rows of a class, and targets of a regressor are "
-                f"numbers: select rows by a column, as in on={{'name': value}}."
-            )
-
-
-def find_edges(bins: int) -> Float:
-    """Find the ends of bins of equal width, shape (bins + 1,)."""
-    return np.linspace(0.0, 1.0, bins + 1)
-
-
-@dataclass(frozen=True)
-class BinResidual(Event):
-    """Label minus probability of the positive class, where the probability is in one bin.
-
-    Parameters
-    ----------
-    bins : Number of bins.
-    position : Position of the bin, from zero.
-    """
-
-    needs_labels: ClassVar[bool] = True
-    is_residual: ClassVar[bool] = True
-
-    bins: int
-    position: int
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Ends of the bin, of which the upper one is inside."""
-        low, high = find_edges(self.bins)[self.position : self.position + 2].tolist()
-        return low, high
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest value of a row."""
-        low, high = self.ends
-        return -high, 1.0 - low
-
-    def __str__(self) -> str:
-        low, high = self.ends
-        return f"{'(' if self.position else '['}{low:g}, {high:g}]"
-
-
-@dataclass(frozen=True)
-class AbsoluteSums(CurveFunction):
-    """Sum of the absolute values of functionals, less that of the functionals of another group.
-
-    Parameters
-    ----------
-    n_bins : int
-        Number of functionals of a group.
-    is_difference : bool, default=False
-        Whether there is another group.
-    """
-
-    n_bins: int
-    is_difference: bool = False
-
-    @property
-    def signs(self) -> tuple[int, ...]:
-        """Sign of the derivative in each functional, which is that of the functional."""
-        return (0,) * (self.n_bins * (2 if self.is_difference else 1))
-
-    def values(self, functionals: Float) -> Float:
-        """Compute the sums of several choices of functionals."""
-        sizes = np.abs(functionals)
-        return np.asarray(sizes[: self.n_bins].sum(axis=0) - sizes[self.n_bins :].sum(axis=0))
-
-    def gradient(self, functionals: Float) -> Float:
-        """Compute a subgradient, which is zero in functionals that are zero."""
-        found = np.sign(functionals)
-        found[self.n_bins :] *= -1.0
-        return found
-
-    def opposite(self, at: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Exchange the groups; None where there is one."""
-        return (*at[self.n_bins :], *at[: self.n_bins]) if self.is_difference else None
-
-
-class CalibrationErrors(Expression):
-    """Base of calibration errors, and of comparisons of them between groups."""
-
-    senses: ClassVar[tuple[Sense, ...]] = ("<=",)
-    is_curved: bool = True
-    range = (0.0, 1.0)
-    reason_and_remedy = "calibration errors have no sums and multiples. Bound each by itself."
-    rate: CalibrationError  # The error, or that of each group.
-
-    @property
-    def rates(self) -> tuple[Rate, ...]:
-        """Mean residuals of the bins."""
-        return self.rate.rates
-
-    def errors(self, functionals: Float) -> Float:
-        """Compute the error of each group from its mean residuals, shape (n_groups,)."""
-        return np.asarray(np.abs(functionals.reshape(-1, self.rate.bins)).sum(axis=1))
-
-    def n_comparisons(self, n_functionals: int) -> int:
-        """Count the groups."""
-        return n_functionals // self.rate.bins
-
-    def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
-        """Write a bound as a row for each group."""
-        n = self.rate.bins
-        return [
-            CurvedRow(tuple(at[i : i + n]), AbsoluteSums(n), bound) for i in range(0, len(at), n)
-        ]
-
-    def value(self, functionals: Float, sense: Sense) -> float:
-        """Find the largest error, NaN where none is defined."""
-        found = self.errors(functionals)
-        return float(np.nanmax(found)) if not np.isnan(found).all() else np.nan
-
-    def __ge__(self, bound: Any) -> Constraint:
-        raise TypeError(
-            f"{self} >= {bound}: a calibration error can only be bounded from above, as no model "
-            f"is asked for wrong probabilities."
-        )
-
-
-@dataclass(frozen=True, repr=False)
-class CalibrationError(CalibrationErrors):
-    """Expected calibration error of the probability of the positive class.
-
-    Parameters
-    ----------
-    bins : int, default=10
-        Number of bins.
-    on : tuple of Selector, default=()
-        Restriction of the rows.
-    """
-
-    bins: int = 10
-    on: tuple[Selector, ...] = ()
-
-    def __post_init__(self) -> None:
-        is_integer = isinstance(self.bins, Integral) and not isinstance(self.bins, bool)
-        # Each bin is a functional, and has rows of its own.
-        if not is_integer or not 1 <= self.bins <= 100:
-            raise ValueError(
-                f"bins must be an integer from 1 to 100, got {self.bins!r}: 10 is usual, "
-                f"and each bin needs rows."
-            )
-        object.__setattr__(self, "bins", int(self.bins))
-
-    @property
-    def rate(self) -> CalibrationError:  # type: ignore[override]
-        """The error itself."""
-        return self
-
-    @cached_property
-    def rates(self) -> tuple[Rate, ...]:
-        """Mean residuals of the bins."""
-        events = [BinResidual(self.bins, k) for k in range(self.bins)]
-        return tuple(Rate(((1.0, Term(f"residual in {e}", e, on=self.on)),)) for e in events)
-
-    def __str__(self) -> str:
-        bins = "" if self.bins == CalibrationError.bins else f"(bins={self.bins})"
-        on = f"[{', '.join(map(str, self.on))}]" if self.on else ""
-        return f"calibration_error{bins}{on}"
-
-    def to_python(self) -> str:
-        """Write the call that makes the error."""
-        bins = None if self.bins == CalibrationError.bins else str(self.bins)
-        return write_call("calibration_error", bins=bins, on=write_selectors(self.on))
-
-
-@dataclass(frozen=True, repr=False, kw_only=True)
-class EachCalibrationError(Grouped, CalibrationErrors):
-    """The largest calibration error of a group."""
-
-    rate: CalibrationError
-
-    def __str__(self) -> str:
-        return f"each({self.rate}{self.options})"
-
-    def to_python(self) -> str:
-        """Write the call that makes the comparison."""
-        return write_call("each", self.rate.to_python(), **self.arguments())
-
-
-@dataclass(frozen=True, repr=False, kw_only=True)
-class CalibrationGap(Paired, CalibrationErrors):
-    """The largest difference of calibration errors between groups."""
-
-    rate: CalibrationError
-
-    def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
-        """Write a bound as a row for each ordered pair of groups."""
-        n = self.rate.bins
-        groups = [tuple(at[i : i + n]) for i in range(0, len(at), n)]
-        difference = AbsoluteSums(n, is_difference=True)
-        return [
-            CurvedRow(groups[g] + groups[h], difference, bound) for g, h in self.pairs(len(groups))
-        ]
-
-    def value(self, functionals: Float, sense: Sense) -> float:
-        """Find the largest difference."""
-        return self.find_gap(self.errors(functionals))
-
-    def __str__(self) -> str:
-        return f"gap({self.rate}{self.options})"
-
-    def to_python(self) -> str:
-        """Write the call that makes the comparison."""
-        return write_call("gap", self.rate.to_python(), **self.arguments())
 
 
 @document_rate
@@ -987,13 +720,13 @@ def calibration_error(bins: int = 10, *, on: Any = None) -> CalibrationError:
 @document_rate
 def error_rate(*, on: Any = None, weight: Any = None, cap: float | None = None) -> Rate:
     """Make the error rate, the weighted fraction of misclassified rows, ``P(prediction != y)``."""
-    return make_rate("error_rate", Misclassified(), Taken(on, weight, cap))
+    return make_rate("error_rate", Misclassified(), on, weight, cap)
 
 
 @document_rate
 def accuracy(*, on: Any = None, weight: Any = None, cap: float | None = None) -> Rate:
     """Make the accuracy, ``P(prediction = y)``."""
-    return make_rate("accuracy", Correct(), Taken(on, weight, cap))
+    return make_rate("accuracy", Correct(), on, weight, cap)
 
 
 @document_rate
@@ -1004,7 +737,7 @@ def selection_rate(
 
     Rows need no label: the rate can be taken over an unlabelled data set.
     """
-    return make_class_rate("selection_rate", label, Taken(on, weight, cap), "positive")
+    return make_class_rate("selection_rate", label, "positive", None, on, weight, cap)
 
 
 @document_rate
@@ -1012,7 +745,7 @@ def tpr(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the true positive rate, ``P(prediction = 1 | y = 1)``."""
-    return make_class_rate("tpr", label, Taken(on, weight, cap), "positive", "positive")
+    return make_class_rate("tpr", label, "positive", "positive", on, weight, cap)
 
 
 @document_rate
@@ -1020,7 +753,7 @@ def recall(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the recall, which is the true positive rate, ``P(prediction = 1 | y = 1)``."""
-    return make_class_rate("recall", label, Taken(on, weight, cap), "positive", "positive")
+    return make_class_rate("recall", label, "positive", "positive", on, weight, cap)
 
 
 @document_rate
@@ -1028,7 +761,7 @@ def fnr(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the miss rate (false negative rate), ``P(prediction != 1 | y = 1)``."""
-    return make_class_rate("fnr", label, Taken(on, weight, cap), None, "positive")
+    return make_class_rate("fnr", label, None, "positive", on, weight, cap)
 
 
 @document_rate
@@ -1036,7 +769,7 @@ def fpr(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the false positive rate, ``P(prediction = 1 | y != 1)``."""
-    return make_class_rate("fpr", label, Taken(on, weight, cap), "positive", "negative")
+    return make_class_rate("fpr", label, "positive", "negative", on, weight, cap)
 
 
 @document_rate
@@ -1044,7 +777,7 @@ def tnr(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Rate:
     """Make the true negative rate, ``P(prediction != 1 | y != 1) = 1 - fpr``."""
-    return make_class_rate("tnr", label, Taken(on, weight, cap), "negative", "negative")
+    return make_class_rate("tnr", label, "negative", "negative", on, weight, cap)
 
 
 @document_rate
@@ -1062,7 +795,7 @@ def class_error(
     """
     rows = (Label(to_python_scalar(k)),)
     name = name_with_label("class_error", k)
-    return make_rate(name, Misclassified(), Taken(on, weight, cap), rows)
+    return make_rate(name, Misclassified(), on, weight, cap, rows=rows)
 
 
 @document_rate
@@ -1088,21 +821,16 @@ def confusion(
     i, j = to_python_scalar(i), to_python_scalar(j)
     name = f"confusion({i!r}, {j!r})"
     if normalize == "true":
-        return make_rate(name, Predicted(Label(j)), Taken(on, weight, cap), (Label(i),))
+        return make_rate(name, Predicted(Label(j)), on, weight, cap, rows=(Label(i),))
     if normalize not in ("pred", "all"):
         raise ValueError(f"normalize must be 'true', 'pred' or 'all', got {normalize!r}.")
-    joint = make_rate(
-        f"{name}/all", Predicted(Label(j)), Taken(on, weight, cap), where=(Label(i),)
-    )
+    joint = make_rate(f"{name}/all", Predicted(Label(j)), on, weight, cap, where=(Label(i),))
     if normalize == "all":
         return joint
     others = make_rate(
-        f"{name}/all",
-        Predicted(Label(j)),
-        Taken(on, weight, cap),
-        where=(Label(i, excluded=True),),
+        f"{name}/all", Predicted(Label(j)), on, weight, cap, where=(Label(i, excluded=True),)
     )
-    return Quotient(name_with_rows(f"{name}/pred", Taken(on, weight, cap)), joint, joint + others)
+    return Quotient(name_with_rows(f"{name}/pred", on, weight, cap), joint, joint + others)
 
 
 @document_rate
@@ -1110,8 +838,8 @@ def precision(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Quotient:
     """Make the precision, ``P(y = 1 | prediction = 1)``."""
-    true_positives, false_positives, _ = joint_rates(label, Taken(on, weight, cap))
-    name = name_with_rows(name_with_label("precision", label), Taken(on, weight, cap))
+    true_positives, false_positives, _ = joint_rates(label, on, weight, cap)
+    name = name_with_rows(name_with_label("precision", label), on, weight, cap)
     return Quotient(name, true_positives, true_positives + false_positives)
 
 
@@ -1120,9 +848,9 @@ def f1(
     label: Hashable | None = None, *, on: Any = None, weight: Any = None, cap: float | None = None
 ) -> Quotient:
     """Make the F1 score, ``2 TP / (2 TP + FP + FN)``."""
-    true_positives, false_positives, false_negatives = joint_rates(label, Taken(on, weight, cap))
+    true_positives, false_positives, false_negatives = joint_rates(label, on, weight, cap)
     doubled = 2.0 * true_positives
-    name = name_with_rows(name_with_label("f1", label), Taken(on, weight, cap))
+    name = name_with_rows(name_with_label("f1", label), on, weight, cap)
     return Quotient(name, doubled, doubled + false_positives + false_negatives)
 
 
@@ -1138,7 +866,7 @@ def log_loss(*, on: Any = None, weight: Any = None, cap: float | None = None) ->
     ----------
     .. [1] Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained Learning", 2023.
     """
-    return make_rate("log_loss", CrossEntropy(), Taken(on, weight, cap))
+    return make_rate("log_loss", CrossEntropy(), on, weight, cap)
 
 
 @document_rate
@@ -1147,7 +875,7 @@ def churn(*, to: Any, on: Any = None, weight: Any = None, cap: float | None = No
 
     Rows need no label.
     """
-    return make_rate("churn", Differs(ReferenceModel.of("to", to)), Taken(on, weight, cap))
+    return make_rate("churn", Differs(ReferenceModel.of("to", to)), on, weight, cap)
 
 
 @document_rate
@@ -1160,7 +888,9 @@ def wins(*, over: Any, on: Any = None, weight: Any = None, cap: float | None = N
     return make_rate(
         "wins",
         Correct(),
-        Taken(on, weight, cap),
+        on,
+        weight,
+        cap,
         where=(ClassifiedBy(ReferenceModel.of("over", over), is_correct=False),),
     )
 
@@ -1171,7 +901,9 @@ def losses(*, to: Any, on: Any = None, weight: Any = None, cap: float | None = N
     return make_rate(
         "losses",
         Misclassified(),
-        Taken(on, weight, cap),
+        on,
+        weight,
+        cap,
         where=(ClassifiedBy(ReferenceModel.of("to", to), is_correct=True),),
     )
 
@@ -1179,7 +911,7 @@ def losses(*, to: Any, on: Any = None, weight: Any = None, cap: float | None = N
 @document_rate
 def each(
     rate: Rate | CalibrationError, *, by: str | Sequence[str] | None = None, **options: Any
-) -> Each | EachCalibrationError:
+) -> Each:
     """Bound a rate in every group: ``each(recall(), by="region") >= 0.8``.
 
     Parameters
@@ -1187,8 +919,6 @@ def each(
     rate : Rate or CalibrationError
         The rate of each group.
     """
-    if isinstance(rate, CalibrationError):
-        return EachCalibrationError(rate=rate, by=read_columns(by), **options)
     return Each(rate=rate, by=read_columns(by), **options)
 
 
@@ -1199,7 +929,7 @@ def gap(
     by: str | Sequence[str] | None = None,
     reference: Any = None,
     **options: Any,
-) -> Gap | GapNorm | CalibrationGap:
+) -> Gap | GapNorm:
     """Compare a rate between groups by the largest difference, ``max - min``.
 
     ``gap(...) <= b`` compiles to the rows ``rate[g] - rate[h] <= b`` of every ordered pair of
@@ -1221,8 +951,6 @@ def gap(
     if isinstance(rate, Quotient):
         parts = ((1.0, rate),)
         return GapNorm(parts=parts, by=read_columns(by), reference=reference, **options)
-    if isinstance(rate, CalibrationError):
-        return CalibrationGap(rate=rate, by=read_columns(by), reference=reference, **options)
     return Gap(rate=rate, by=read_columns(by), reference=reference, **options)
 
 

@@ -18,12 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from gbm_constrained._dataframes import as_array, as_column, index_of
 from gbm_constrained._messages import is_finite, join_truncated
 from gbm_constrained._typing import Bool, Codes, Float
-from gbm_constrained.constraints.writing import (
-    NotTextError,
-    write_call,
-    write_number,
-    write_value,
-)
+from gbm_constrained.constraints.writing import NotTextError, write_call, write_number, write_value
 
 __all__ = ["dataset", "label"]
 
@@ -198,11 +193,7 @@ class ClassSelector(Selector):
     """Rows of a class, or predictions of a class."""
 
     needs_labels: ClassVar[bool] = True
-
-    @property
-    def key(self) -> Literal["label"]:
-        """Key of the labels."""
-        return "label"
+    key = "label"
 
     @abstractmethod
     def is_class(self, classes: NDArray[np.generic]) -> Bool:
@@ -298,6 +289,8 @@ class Column(Selector):
 class DataSet(Selector):
     """Rows of a data set that was given to ``fit`` by name."""
 
+    key = "source"
+
     name: str
 
     def __post_init__(self) -> None:
@@ -306,11 +299,6 @@ class DataSet(Selector):
                 f"dataset takes the name that a data set has in fit(..., datasets={{name: ...}}), "
                 f"a string; got {self.name!r}."
             )
-
-    @property
-    def key(self) -> Literal["source"]:
-        """Key of the data sets that rows are of."""
-        return "source"
 
     def holds(self, levels: Levels) -> Bool:
         """Find the cells whose rows are of the data set."""
@@ -582,10 +570,6 @@ class Event:
         """
         return np.zeros((levels.of_cells["label"].size, levels.classes.size), dtype=bool)
 
-    def map_classes(self, replace_class: Callable[[Any], Any]) -> Event:
-        """Replace the classes that the event names, where there are any."""
-        return self
-
     def arguments(self) -> tuple[list[str], dict[str, str | None]]:
         """Write the arguments, without names and with names, that tell the event from others."""
         return [], {}
@@ -626,10 +610,6 @@ class Predicted(Event):
     """Prediction of a class, or of any class but one."""
 
     target: TargetClass = field()
-
-    def map_classes(self, replace_class: Callable[[Any], Any]) -> Predicted:
-        """Replace the class that a prediction is compared with."""
-        return Predicted(replace_class(self.target))
 
     def cost(self, levels: Levels) -> Bool:
         """Find the decisions for the class, the same in each cell."""
@@ -697,11 +677,6 @@ class RankedAbove(Event):
         """Whether one side is of a group, and the other one of all rows of a class."""
         return self.background == "all" and self.needs_group and bool(self.others)
 
-    def map_classes(self, replace_class: Callable[[Any], Any]) -> RankedAbove:
-        """Replace the classes of the score and of the rows that are compared."""
-        target = replace_class(self.target)
-        return replace(self, target=target, others=tuple(map(replace_class, self.others)))
-
     def arguments(self) -> tuple[list[str], dict[str, str | None]]:
         """Write the arguments that choose the sides of a pair rate."""
         return [], {
@@ -710,6 +685,44 @@ class RankedAbove(Event):
             "group": write_value("negatives") if self.group == "second" else None,
             "background": write_value("all") if self._is_of_all else None,
         }
+
+
+def find_edges(bins: int) -> Float:
+    """Find the ends of bins of equal width, shape (bins + 1,)."""
+    return np.linspace(0.0, 1.0, bins + 1)
+
+
+@dataclass(frozen=True)
+class BinResidual(Event):
+    """Label minus probability of the positive class, where the probability is in one bin.
+
+    Parameters
+    ----------
+    bins : Number of bins.
+    position : Position of the bin, from zero.
+    """
+
+    needs_labels: ClassVar[bool] = True
+    is_residual: ClassVar[bool] = True
+
+    bins: int
+    position: int
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Ends of the bin, of which the upper one is inside."""
+        low, high = find_edges(self.bins)[self.position : self.position + 2].tolist()
+        return low, high
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value of a row."""
+        low, high = self.ends
+        return -high, 1.0 - low
+
+    def __str__(self) -> str:
+        low, high = self.ends
+        return f"{'(' if self.position else '['}{low:g}, {high:g}]"
 
 
 # Rates whose printed names hold their class; the parts of quotients do not print.
@@ -793,7 +806,12 @@ class Term:
             is_position = isinstance(part, ClassPosition)
             return Label(label, excluded=part.index == 0) if is_position else part
 
-        event = self.event.map_classes(name_class)
+        event = self.event
+        if isinstance(event, Predicted):
+            event = Predicted(name_class(event.target))
+        elif isinstance(event, RankedAbove):
+            others = tuple(map(name_class, event.others))
+            event = replace(event, target=name_class(event.target), others=others)
         rows, on, where = (tuple(map(name_class, s)) for s in (self.rows, self.on, self.where))
         is_named = (event, rows) != (self.event, self.rows) and self.name in RATES_OF_A_CLASS
         name = name_with_label(self.name, label) if is_named else self.name

@@ -47,7 +47,6 @@ __all__ = ["format_constraint", "parse_constraint", "parse_constraints"]
 
 
 MAX_DEPTH = 30  # Most levels of brackets and signs.
-SHOWN = 100  # Characters of a line that an error shows.
 ATOMS = ("number", "name", "text")
 BRACKETS = {")": "(", "]": "[", "}": "{"}
 _ESCAPE = r"\\(?:[\\\"'ntr]|u[0-9a-fA-F]{4}|U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4})"
@@ -87,8 +86,8 @@ def make_error(text: str, start: int, end: int, message: str) -> ValueError:
     begin = text.rfind("\n", 0, start) + 1
     stop = text.find("\n", start)
     stop = len(text) if stop < 0 else stop
-    first = max(begin, min(start, stop) - SHOWN // 2)
-    last = min(stop, first + SHOWN)
+    first = max(begin, min(start, stop) - 50)
+    last = min(stop, first + 100)  # So many characters of a long line are shown.
     shown = "".join(c if c.isprintable() else " " for c in text[first:last])
     before, after = "..." * (first > begin), "..." * (last < stop)
     width = max(1, min(end, last) - start)
@@ -126,68 +125,6 @@ def _mask(text: str) -> str:
     if brackets:
         raise make_error(text, *brackets[-1].span(), "this bracket is never closed")
     return "".join(masked)
-
-
-class MaskedText:
-    """A text of constraints, and the places of the nodes of their trees."""
-
-    def __init__(self, text: str) -> None:
-        if not isinstance(text, str):
-            raise TypeError(
-                f"text must be a string such as 'fpr <= 0.05', got {text!r}: constraints that are "
-                f"objects already need no reading."
-            )
-        self.text = text
-        self.start = 0  # Place of the constraint that is being read.
-
-    def parse_trees(self) -> Iterator[ast.expr]:
-        """Parse one constraint after the other."""
-        for masked in re.finditer(r"[^; ][^;]*", _mask(self.text)):
-            self.start = masked.start()
-            yield self._parse_tree(masked.group())
-
-    def text_of(self, node: Node) -> str:
-        """Return the text of a node."""
-        return self.text[self.start + node.col_offset : self.start + (node.end_col_offset or 0)]
-
-    def kind_of(self, node: ast.expr) -> str | None:
-        """Return whether a node is one "number", "name" or "text"; None of any other."""
-        token = _TOKENS.match(self.text, self.start + node.col_offset)
-        return token.lastgroup if token and isinstance(node, ast.Name) else None
-
-    def fail(self, message: str, node: Node) -> NoReturn:
-        """Refuse a node."""
-        start, end = self.start + node.col_offset, self.start + (node.end_col_offset or 0)
-        raise make_error(self.text, start, end, message) from None
-
-    def fail_at(self, place: int, message: str) -> NoReturn:
-        """Refuse the token after a place of the constraint, which a message may name as ``{}``."""
-        for token in _TOKENS.finditer(self.text, self.start + place):
-            if token.lastgroup != "space":
-                found = "the end" if token.lastgroup == "separator" else f"`{token.group()}`"
-                raise make_error(self.text, *token.span(), message.replace("{}", found)) from None
-        end = len(self.text)
-        raise make_error(self.text, end, end, message.replace("{}", "the end")) from None
-
-    def _parse_tree(self, masked: str) -> ast.expr:
-        """Parse the masked text of one constraint."""
-        if signs := _MANY_SIGNS.search(masked):
-            self.fail_at(signs.end(), _TOO_DEEP)
-        if found := _TWO_OPERANDS.search(masked):
-            before, message = masked[: found.end()], NO_BOUND
-            if any(before.count(a) > before.count(b) for b, a in BRACKETS.items()):
-                message = "unexpected {}: quote names and labels that are not single words"
-            elif "<=" in before or ">=" in before:
-                message = "separate constraints by `;`: expected it or the end, found {}"
-            self.fail_at(found.end(), message)
-        try:
-            return ast.parse(masked, mode="eval").body
-        except SyntaxError as refused:
-            place = refused.offset - 1 if refused.offset else len(masked)
-            message = f"{refused.msg}: expected a rate or a number, such as fpr or 0.05; found "
-            self.fail_at(place, NO_BOUND if masked[place:][:1] == "=" else message + "{}")
-        except (RecursionError, MemoryError):
-            self.fail_at(0, "this sum is too long: write several constraints")
 
 
 NOTHING = ("none", "None")
@@ -252,7 +189,7 @@ def _suggest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {plain[near[0]]}?" if near else ""
 
 
-class Reader(MaskedText):
+class ConstraintReader:
     """Walk over the syntax trees of a text; the arguments are those of `parse_constraint`."""
 
     functions: ClassVar = FUNCTIONS
@@ -261,13 +198,66 @@ class Reader(MaskedText):
     others: ClassVar[str] = f"one of {', '.join(RATES)}, or a preset"
 
     def __init__(
-        self,
-        text: str,
-        labels: Mapping[Any, Hashable] | None,
-        positive: Hashable | None = None,
+        self, text: str, labels: Mapping[Any, Hashable] | None, positive: Hashable | None = None
     ) -> None:
-        super().__init__(text)
-        self.labels, self.positive = labels, positive
+        if not isinstance(text, str):
+            raise TypeError(
+                f"text must be a string such as 'fpr <= 0.05', got {text!r}: constraints that are "
+                f"objects already need no reading."
+            )
+        self.text, self.labels, self.positive = text, labels, positive
+        self.start = 0  # Place of the constraint that is being read.
+
+    # Nodes and their places.
+
+    def parse_trees(self) -> Iterator[ast.expr]:
+        """Parse one constraint after the other."""
+        for masked in re.finditer(r"[^; ][^;]*", _mask(self.text)):
+            self.start = masked.start()
+            yield self._parse_tree(masked.group())
+
+    def text_of(self, node: Node) -> str:
+        """Return the text of a node."""
+        return self.text[self.start + node.col_offset : self.start + (node.end_col_offset or 0)]
+
+    def kind_of(self, node: ast.expr) -> str | None:
+        """Return whether a node is one "number", "name" or "text"; None of any other."""
+        token = _TOKENS.match(self.text, self.start + node.col_offset)
+        return token.lastgroup if token and isinstance(node, ast.Name) else None
+
+    def fail(self, message: str, node: Node) -> NoReturn:
+        """Refuse a node."""
+        start, end = self.start + node.col_offset, self.start + (node.end_col_offset or 0)
+        raise make_error(self.text, start, end, message) from None
+
+    def fail_at(self, place: int, message: str) -> NoReturn:
+        """Refuse the token after a place of the constraint, which a message may name as ``{}``."""
+        for token in _TOKENS.finditer(self.text, self.start + place):
+            if token.lastgroup != "space":
+                found = "the end" if token.lastgroup == "separator" else f"`{token.group()}`"
+                raise make_error(self.text, *token.span(), message.replace("{}", found)) from None
+        end = len(self.text)
+        raise make_error(self.text, end, end, message.replace("{}", "the end")) from None
+
+    def _parse_tree(self, masked: str) -> ast.expr:
+        """Parse the masked text of one constraint."""
+        if signs := _MANY_SIGNS.search(masked):
+            self.fail_at(signs.end(), _TOO_DEEP)
+        if found := _TWO_OPERANDS.search(masked):
+            before, message = masked[: found.end()], NO_BOUND
+            if any(before.count(a) > before.count(b) for b, a in BRACKETS.items()):
+                message = "unexpected {}: quote names and labels that are not single words"
+            elif "<=" in before or ">=" in before:
+                message = "separate constraints by `;`: expected it or the end, found {}"
+            self.fail_at(found.end(), message)
+        try:
+            return ast.parse(masked, mode="eval").body
+        except SyntaxError as refused:
+            place = refused.offset - 1 if refused.offset else len(masked)
+            message = f"{refused.msg}: expected a rate or a number, such as fpr or 0.05; found "
+            self.fail_at(place, NO_BOUND if masked[place:][:1] == "=" else message + "{}")
+        except (RecursionError, MemoryError):
+            self.fail_at(0, "this sum is too long: write several constraints")
 
     def make(self, node: ast.expr, build: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Build the value of a node, and show the place of the node in errors of Python."""
@@ -408,26 +398,24 @@ class Reader(MaskedText):
 
     def read_argument(self, parameter: str, node: ast.expr) -> Any:
         """Read the argument of a parameter; its rate refuses unsuitable values."""
+        elements: dict[str, Read] = {
+            "matrix": self.read_matrix_row, "to": self.read_number, "range": self.read_number,
+            "by": self.read_value, "rates": self.read_sum,
+        }  # fmt: skip
         if parameter in LABELS:
             return self.read_label(node)
         if parameter in ROWS:
             return self.read_selectors(node)
-        if parameter == "matrix" and isinstance(node, (ast.List, ast.Tuple)):
-            return self.read_all(node.elts, node, self.read_matrix_row)
+        if parameter in elements and isinstance(node, (ast.List, ast.Tuple)):
+            return self.read_all(node.elts, node, elements[parameter])
         if parameter in ("levels", "to") and isinstance(node, ast.Dict):
             return self.read_dict(node, self.read_label, self.read_number)
-        if parameter in ("to", "range") and isinstance(node, (ast.List, ast.Tuple)):
-            return self.read_all(node.elts, node, self.read_number)
-        if parameter == "by" and isinstance(node, (ast.List, ast.Tuple)):
-            return self.read_all(node.elts, node, self.read_value)
         if parameter == "reference" and isinstance(node, ast.Tuple):
             return self.read_all(node.elts, node, self.read_value)
         if parameter == "reference" and self.text_of(node) == "overall":
             return overall
         if parameter == "rate":
             return self.read_sum(node)
-        if parameter == "rates" and isinstance(node, (ast.List, ast.Tuple)):
-            return self.read_all(node.elts, node, self.read_sum)
         if parameter == "p" and self.text_of(node) in ("inf", "float('inf')"):
             return math.inf
         return self.read_number(node) if parameter in NUMBERS else self.read_value(node)
@@ -513,10 +501,7 @@ class Reader(MaskedText):
 
 
 def parse_constraint(
-    text: str,
-    *,
-    labels: Mapping[Any, Hashable] | None = None,
-    positive: Hashable | None = None,
+    text: str, *, labels: Mapping[Any, Hashable] | None = None, positive: Hashable | None = None
 ) -> Constraint:
     """Read one constraint, such as ``"gap(tpr, by=sex) <= 0.02"``.
 
@@ -555,7 +540,7 @@ def parse_constraint(
     >>> parse_constraint("fpr(on={sex: F}) - fpr(on={sex: M}) <= 0.02")
     fpr(on={'sex': 'F'}) - fpr(on={'sex': 'M'}) <= 0.02
     """
-    found = Reader(text, labels, positive).read_constraints()
+    found = ConstraintReader(text, labels, positive).read_constraints()
     if len(found) != 1:
         message = f"this makes {len(found)} constraints: parse_constraints reads several"
         raise make_error(text, 0, len(text), message)
@@ -563,10 +548,7 @@ def parse_constraint(
 
 
 def parse_constraints(
-    text: str,
-    *,
-    labels: Mapping[Any, Hashable] | None = None,
-    positive: Hashable | None = None,
+    text: str, *, labels: Mapping[Any, Hashable] | None = None, positive: Hashable | None = None
 ) -> list[Constraint]:
     """Read constraints that are separated by semicolons or stand on lines of their own.
 
@@ -590,7 +572,7 @@ def parse_constraints(
     ValueError
         If `text` is not made of constraints; the message shows the place and a remedy.
     """
-    return Reader(text, labels, positive).read_constraints()
+    return ConstraintReader(text, labels, positive).read_constraints()
 
 
 def format_constraint(constraint: Constraint) -> str:
@@ -616,12 +598,15 @@ def format_constraint(constraint: Constraint) -> str:
     """
     if not isinstance(constraint, Constraint):
         raise TypeError(f"constraint must be a constraint such as fpr() <= 0.05: {constraint!r}.")
+    return format_checked(constraint, parse_constraint, "gbm_constrained.constraints.rates")
+
+
+def format_checked(value: Any, parse: Callable[[str], Any], where: str) -> str:
+    """Write a value as text, and refuse one that does not read as the same value."""
     try:
-        text = constraint.to_python()
-        if parse_constraint(text) != constraint:
-            raise NotTextError(
-                "it was not made by the functions of gbm_constrained.constraints.rates alone"
-            )
+        text: str = value.to_python()
+        if parse(text) != value:
+            raise NotTextError(f"it was not made by the functions of {where} alone")
     except ValueError as reason:
-        raise ValueError(f"{constraint} cannot be written as text: {reason}.") from None
+        raise ValueError(f"{value} cannot be written as text: {reason}.") from None
     return text

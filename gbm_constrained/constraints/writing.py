@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,22 @@ def _escape(character: str, quote: str) -> str:
     code = ord(character)
     escape = f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
     return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character, escape)
+
+
+def write_sum(
+    parts: Iterable[tuple[float, str]],
+    constant: float = 0.0,
+    write: Callable[[float], str] = "{:g}".format,
+) -> str:
+    """Write a sum of what is written already, each with its coefficient, and of a number."""
+    text = ""
+    for a, part in parts:
+        size = "" if abs(a) == 1.0 else f"{write(abs(a))} * "
+        sign = ("-" if a < 0 else "") if not text else (" - " if a < 0 else " + ")
+        text += f"{sign}{size}{part}"
+    if not text:
+        return write(constant)
+    return f"{text}{' - ' if constant < 0 else ' + '}{write(abs(constant))}" if constant else text
 
 
 def write_list(written: list[str]) -> str:

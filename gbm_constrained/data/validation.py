@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -33,6 +33,8 @@ from gbm_constrained._dataframes import (
     repeated_names,
 )
 from gbm_constrained._findings import issue_warning
+from gbm_constrained._messages import check_choice as check_choice
+from gbm_constrained._messages import check_integer as check_integer
 from gbm_constrained._messages import is_finite
 from gbm_constrained._typing import Array
 from gbm_constrained.constraints.base import Constraint
@@ -49,18 +51,6 @@ def check_share(name: str, value: Any) -> None:
     """Refuse a value that is no number strictly between 0 and 1."""
     if not (is_finite_number(value) and 0.0 < value < 1.0):
         raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
-
-
-def check_choice(name: str, value: object, choices: Sequence[object]) -> None:
-    """Refuse a value that is none of the choices of a parameter."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}.")
-
-
-def check_integer(name: str, value: object, least: int) -> None:
-    """Refuse a value that is no integer, or less than `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}.")
 
 
 def check_labels(

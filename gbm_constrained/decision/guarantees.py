@@ -68,7 +68,7 @@ from gbm_constrained.problem.linear_constraints import (
     find_first_constraints,
 )
 from gbm_constrained.statistics.binomial import learn_then_test
-from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of_rows
+from gbm_constrained.statistics.counts import CellCounts, MeanScore, blocks_of_rows
 from gbm_constrained.statistics.order_statistics import (
     expected_bounds,
     expected_threshold,
@@ -701,7 +701,7 @@ def smallest_p_values(
     return smallest
 
 
-def _describe_rows_needed(block: Block, bound: float, counts: CellCounts, level: float) -> str:
+def _describe_rows_needed(block: MeanScore, bound: float, counts: CellCounts, level: float) -> str:
     """Describe how many rows without an event would certify a bound; empty where none would."""
     room = (bound - block.low) / block.width
     if not 0.0 < room < 1.0:

@@ -295,7 +295,7 @@ def standard_errors(compiled: LinearConstraints, counts: CellCounts) -> Float:
     Rows that are no straight lines have the error of their tangents. It is zero for rows on scores
     or on no rows of data, whose errors counts do not tell.
     """
-    influence = Influence.of(compiled, counts)
+    influence = Influence(compiled, counts)
     tangents = compiled.tangent(influence.fractions.of(counts.weight.ravel()))
     variances = influence.variances(tangents.R)
     return np.sqrt(np.nan_to_num(variances))

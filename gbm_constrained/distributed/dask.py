@@ -29,7 +29,7 @@ from sklearn.utils import check_random_state
 from gbm_constrained._dataframes import number_of_rows
 from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.distributed import networks, ranks
-from gbm_constrained.distributed.networks import RankOutcome, RankFunction, RankTask
+from gbm_constrained.distributed.networks import RankFunction, RankOutcome, RankTask
 from gbm_constrained.distributed.ranks import Plan, RankResult, Shard, make_shard
 from gbm_constrained.exceptions import MachineError
 from gbm_constrained.scorers.base import ConstrainedBoosterMixin

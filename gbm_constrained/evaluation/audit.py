@@ -28,7 +28,7 @@ from gbm_constrained.constraints.checking import (
     check_task,
     resolve_positive_class,
 )
-from gbm_constrained.constraints.rates import accuracy, mean_loss, refuse_rates, row_functions_of
+from gbm_constrained.constraints.rates import accuracy, mean_loss, row_functions_of
 from gbm_constrained.data.cells import Cells, CellStatistics
 from gbm_constrained.data.exact_sums import sum_over_machines
 from gbm_constrained.data.fit_data import check_targets
@@ -109,7 +109,7 @@ class MetricOnRows:
                 f"{metric} has no value on these rows: none of them with positive weight "
                 f"{reason}. Give rows of every class, {classes.tolist()}, or measure the accuracy."
             ) from None
-        self.bound, self.joint = bound.with_groups(compiled.groups), JointCells.of(cells)
+        self.bound, self.joint = metric.with_groups(bound, compiled.groups), JointCells.of(cells)
         self.cells, self.compiled = cells, compiled
 
     def value(self, shares: Float) -> float:
@@ -143,7 +143,7 @@ class MetricOnRows:
             interval = worst_rate_interval(self.compiled, counted, everyone, level)
             return Estimate(self.value(decided), *map(float, interval))
         weight = self.cells.rows.weight
-        groups = RowGroups.of(joint.codes, decisions[None], weight, joint.amounts())
+        groups = RowGroups(joint.codes, decisions[None], weight, joint.amounts())
         weights = np.vstack([groups.weight, groups.resample()])
         shares = np.eye(n_classes)[groups.decisions[0]]
         counts = groups.tables(weights, shares, len(joint))
@@ -825,7 +825,7 @@ def measure_model(
     checked: Sequence[Constraint] = check_constraints(constraints)
     stated_metrics = read_metrics(metrics)
     if predicts_numbers:
-        refuse_rates(checked)
+        check_task(checked, predicts_numbers=True)
     check_share("level", level)
     models = {type(model).__name__: model}
     if others is not None:

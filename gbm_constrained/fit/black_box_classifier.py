@@ -67,7 +67,7 @@ def _tabulate_models(
     """Tabulate the metric of each model on the rows of evidence, and on those that chose."""
     measured = fit.reported
     measured.budget.reserve(0)
-    measured.begin_report()
+    measured.place = "the report"
     direction = 1.0 if measured.called.is_maximized else -1.0
     # Rows are drawn with replacement, as many of each label in each group as there are. A single
     # row is the same in all draws, as if it did not vary: no draws are made then.

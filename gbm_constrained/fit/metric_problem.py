@@ -154,7 +154,7 @@ class MetricProblem:
                 raise
             raise type(error)(f"{options.metric_parameter}={metric}: {error}") from None
         check_measurable(data, cells, compiled)
-        bound = bound.with_groups(compiled.groups[n_own:])
+        bound = metric.with_groups(bound, compiled.groups[n_own:])
         joint = JointCells.of(cells)
         compiled = make_constraints_credible(compiled, cells, n_own)
         return cls(
@@ -218,7 +218,7 @@ class MetricProblem:
         other = replace(
             self,
             constraints=own,
-            metric=self.metric.with_groups(compiled.groups[n_own:]),
+            metric=self.metric.metric.with_groups(self.metric, compiled.groups[n_own:]),
             cells=cells,
             compiled=compiled,
             joint=JointCells.of(cells),

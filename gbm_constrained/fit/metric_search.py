@@ -430,7 +430,7 @@ class MetricSearch:
             levels.append(shares[first])
             codes.append(np.ravel(of_level))
         cells = joint.codes[held.rows]
-        groups = RowGroups.of(cells, np.array(codes), held.weight, joint.amounts(held.rows))
+        groups = RowGroups(cells, np.array(codes), held.weight, joint.amounts(held.rows))
         weights = np.vstack([groups.weight, groups.resample()])
         for level, of_candidate in zip(levels, groups.decisions, strict=True):
             yield held.functionals(groups.tables(weights, level[of_candidate], len(joint)))

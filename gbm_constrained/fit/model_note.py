@@ -88,9 +88,8 @@ __all__ = ["dumps", "loads"]
 
 # Parts of the language that no note holds by themselves, or that have a form of their own below.
 NO_VALUES = (
-    base.Constraint, base.CurvedRow, base.DifferenceNorm, base.LinearRow,
-    rates.AbsoluteSums, rates.BinResidual, rates.CalibrationError,
-    rates.CalibrationGap, rates.EachCalibrationError, selectors.ReferenceModel,
+    base.CalibrationError, base.Constraint, base.CurvedRow, base.CurveFunction, base.LinearRow,
+    selectors.BinResidual, selectors.ReferenceModel,
 )  # fmt: skip
 # Classes that are written by the arguments of their constructors. A new one is added here.
 CLASSES: tuple[type, ...] = (

@@ -68,7 +68,7 @@ def check_curvature(compiled: LinearConstraints) -> None:
         row = compiled.A[[j]]
         columns = row.indices[row.data < 0.0]  # Convex functions that the row subtracts.
         for function in (functions[k] for k in np.unique(columns % max(len(functions), 1))):
-            if function.is_convex and np.isinf(curvature_range(function, 1.0)[1]):
+            if not function.is_step and np.isinf(curvature_range(function, 1.0)[1]):
                 subtracted = next(term.name for term in terms if term.event == function)
                 raise ValueError(
                     f"{name} subtracts {subtracted}, whose curvature has no bound: use "

@@ -24,6 +24,7 @@ from gbm_constrained.constraints.base import (
     CurveFunction,
     Expression,
     LinearRow,
+    Quotient,
     Rate,
     Sense,
     WithoutArithmetic,
@@ -102,43 +103,46 @@ class MetricValue(Expression):
         """Smallest and largest value of the metric over all predictions."""
         return cast("tuple[float, float]", self.metric.range)
 
-    def rows(
-        self, sense: Sense, bound: float, at: Sequence[int], names: Sequence[str]
-    ) -> list[LinearRow]:
+    def rows(self, of: Constraint, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
         """Write a bound as linear rows; none if it is curved."""
-        form, sign = self.metric.form, 1.0 if sense == "<=" else -1.0
+        form, name, sign = self.metric.form, str(of), of.sign
         if form == "curved":
             return []
         if form == "worst":
             return [
-                LinearRow(f"{name} >= {bound:g}", {k: -1.0}, -bound)
+                LinearRow(f"{name} >= {of.bound:g}", {k: -1.0}, -of.bound)
                 for name, k in zip(names, at, strict=True)
             ]
-        name = f"{self} {sense} {bound:g}"
         if form == "ratio":
-            return [LinearRow(name, {at[0]: sign, at[1]: -sign * bound}, 0.0)]
+            return [LinearRow(name, {at[0]: sign, at[1]: -sign * of.bound}, 0.0)]
         nothing = np.zeros(len(at))
         slope, constant = self.bound.derivative(nothing), self.bound.function(nothing)
         coefficients = dict(zip(at, (sign * slope).tolist(), strict=True))
-        return [LinearRow(name, coefficients, sign * (bound - constant))]
+        return [LinearRow(name, coefficients, sign * (of.bound - constant))]
 
-    def branches(self, sense: Sense, bound: float, at: Sequence[int]) -> list[CurvedRow]:
+    def branches(self, of: Constraint, at: Sequence[int]) -> list[CurvedRow]:
         """Write a bound as a row of the metric."""
-        sign = 1.0 if sense == "<=" else -1.0
-        return [CurvedRow(tuple(at), MetricFunction(self, sign), sign * bound)]
+        function = CurveFunction(((of.sign, self),), is_difference=False)
+        return [CurvedRow(tuple(at), function, of.sign * of.bound)]
 
     def value(self, functionals: Float, sense: Sense) -> float:
         """Compute the metric, NaN where one of its rates is undefined."""
         return float(self.values(functionals[:, None])[0])
 
-    def values(self, columns: Float) -> Float:
+    def values(self, functionals: Float) -> Float:
         """Compute the same of several choices of functionals, shape (n_functionals, n)."""
-        found = np.full(columns.shape[1], np.nan)
-        is_known = ~np.isnan(columns).any(axis=0)
+        found = np.full(functionals.shape[1], np.nan)
+        is_known = ~np.isnan(functionals).any(axis=0)
         low, high = self.bound.ranges[:, :, None]
         # Running sums of rates are beyond their ends by rounding.
-        found[is_known] = self.bound.values(np.clip(columns[:, is_known], low, high))
+        found[is_known] = self.bound.values(np.clip(functionals[:, is_known], low, high))
         return found
+
+    def gradient(self, functionals: Float) -> Float:
+        """Compute the gradient, no entry of which is larger than :data:`STEEPEST`."""
+        found = self.bound.derivative(functionals)
+        largest = float(np.abs(found).max(initial=0.0))
+        return np.asarray(found * (STEEPEST / max(largest, STEEPEST)))
 
     @property
     def reason_and_remedy(self) -> str:
@@ -155,37 +159,6 @@ class MetricValue(Expression):
 
     def __str__(self) -> str:
         return str(self.metric)
-
-
-@dataclass(frozen=True)
-class MetricFunction(CurveFunction):
-    """A metric, or its negative, as a function of functionals.
-
-    Parameters
-    ----------
-    of : MetricValue
-        The metric, whose classes are known.
-    sign : float
-        Factor of the metric: one, or minus one where larger values are asked for.
-    """
-
-    of: MetricValue
-    sign: float
-
-    @property
-    def signs(self) -> tuple[int, ...]:
-        """Sign of the derivative in each functional, which is not known."""
-        return (0,) * len(self.of.rates)
-
-    def values(self, functionals: Float) -> Float:
-        """Compute the values of several choices of functionals."""
-        return self.sign * self.of.values(functionals)
-
-    def gradient(self, functionals: Float) -> Float:
-        """Compute the gradient, no entry of which is larger than :data:`STEEPEST`."""
-        found = self.sign * self.of.bound.derivative(functionals)
-        largest = float(np.abs(found).max(initial=0.0))
-        return np.asarray(found * (STEEPEST / max(largest, STEEPEST)))
 
 
 @lru_cache(maxsize=256)
@@ -257,10 +230,6 @@ class BoundMetric:
         """Name the positive class of rates that name none."""
         named = resolve_positive_class(self.constraints, classes, positive)
         return replace(self, expressions=tuple(c.expression for c in named))
-
-    def with_groups(self, groups: Sequence[tuple[Group, ...]]) -> BoundMetric:
-        """Name the groups of the rows, for a metric of group matrices."""
-        return self.metric.with_groups(self, groups)
 
 
 @dataclass(frozen=True, eq=False)
@@ -359,19 +328,13 @@ class Metric(WithoutArithmetic):
     def __ge__(self, bound: Any) -> Constraint:
         return Constraint(MetricValue(self), ">=", bound)
 
-    @abstractmethod
-    def __str__(self) -> str: ...
 
-
-def bind_linear(metric: Metric, expression: Expression) -> BoundMetric:
-    """Bind a metric that is one functional."""
-    return BoundMetric(
-        metric, (expression,), lambda u: float(u[0]), lambda u: np.ones(1), "linear"
-    )
-
-
-def bind_quotient(metric: Metric, expression: Expression) -> BoundMetric:
-    """Bind a metric that is a quotient of two functionals."""
+def bind_expression(metric: Metric, expression: Rate | Quotient) -> BoundMetric:
+    """Bind a metric that is a rate, or a quotient of two."""
+    if isinstance(expression, Rate):
+        return BoundMetric(
+            metric, (expression,), lambda u: float(u[0]), lambda u: np.ones(1), "linear"
+        )
 
     def function(u: Float) -> float:
         return float(u[0] / u[1]) if u[1] > 0.0 else 0.0

@@ -215,7 +215,7 @@ class MeasuredBlackBox:
         budget: CallBudget,
     ) -> None:
         self.called, self.bounds, self.budget = called, bounds, budget
-        self._place = "the first call"
+        self.place = "the first call"  # Which errors of the function name.
         self._classes = rows.classes
         weight = np.ones(len(rows)) if rows.weight is None else rows.weight
         self._hold(y_true, rows.columns, weight)
@@ -249,11 +249,7 @@ class MeasuredBlackBox:
 
     def begin_iteration(self, iteration: int) -> None:
         """Note the iteration, which errors of the function name."""
-        self._place = f"iteration {iteration}"
-
-    def begin_report(self) -> None:
-        """Note that the report is made, which errors of the function name."""
-        self._place = "the report"
+        self.place = f"iteration {iteration}"
 
     def __call__(self, scores: Float) -> float:
         """Call the function, and scale its value to a loss between zero and one.
@@ -297,6 +293,7 @@ class MeasuredBlackBox:
                 f"and no call is left: raise max_calls."
             )
         self.budget.calls += 1
+        where = f"{self.place}, at call {self.calls}"
         found: Array = scores
         if self.called.predict == "labels":
             found = self._classes[(scores > 0.0).astype(np.intp)]
@@ -306,32 +303,23 @@ class MeasuredBlackBox:
         try:
             value = self.called.function(self._labels, predictions, *self._features, **self._named)
         except Exception as error:
-            error.add_note(f"BlackBox({self.called.name}) raised this error in {self._where}.")
+            error.add_note(f"BlackBox({self.called.name}) raised this error in {where}.")
             raise
-        return self._check(value)
-
-    @property
-    def _where(self) -> str:
-        return f"{self._place}, at call {self.calls}"
-
-    def _check(self, value: Any) -> float:
         if not isinstance(value, Real):
             raise TypeError(
-                f"function={self.called.name} must return one number, got "
-                f"{reprlib.repr(value)} in "
-                f"{self._where}: return a float for all rows together."
+                f"function={self.called.name} must return one number, got {reprlib.repr(value)} "
+                f"in {where}: return a float for all rows together."
             )
         if not is_finite(value):
             raise ValueError(
-                f"function={self.called.name} returned {value} in {self._where}: return a "
-                f"finite number where the metric has no value, such as the worst one."
+                f"function={self.called.name} returned {value} in {where}: return a finite "
+                f"number where the metric has no value, such as the worst one."
             )
         low, high = self.bounds
         if not low <= float(value) <= high:
             raise ValueError(
-                f"function={self.called.name} returned {value} in {self._where}, outside "
-                f"of bounds={self.bounds}: give the smallest and the largest value as "
-                f"bounds=."
+                f"function={self.called.name} returned {value} in {where}, outside of "
+                f"bounds={self.bounds}: give the smallest and the largest value as bounds=."
             )
         return float(value)
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -36,7 +36,6 @@ from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Expression, Quotient, Rate, make_factory
 from gbm_constrained.constraints.comparisons import Each
 from gbm_constrained.constraints.rates import (
-    Taken,
     confusion,
     joint_rates,
     name_with_rows,
@@ -50,22 +49,8 @@ from gbm_constrained.constraints.selectors import (
     write_selectors,
 )
 from gbm_constrained.constraints.writing import write_call, write_number, write_value
-from gbm_constrained.metrics.base import (
-    KINDS,
-    BoundMetric,
-    Form,
-    Kind,
-    Metric,
-    bind_linear,
-    bind_quotient,
-)
+from gbm_constrained.metrics.base import KINDS, BoundMetric, Form, Kind, Metric, bind_expression
 from gbm_constrained.problem.functionals import Group
-
-
-def _joint_rates(classes: NDArray[np.generic], on: Any) -> list[Rate]:
-    """Make all entries of the joint confusion matrix, row by row."""
-    labels = classes.tolist()
-    return [confusion(i, j, normalize="all", on=on) for i in labels for j in labels]
 
 
 @dataclass(frozen=True, repr=False)
@@ -105,22 +90,26 @@ class FunctionMetric(Metric):
 
     def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
         """Name the entries of the confusion matrices."""
-        rates = _joint_rates(classes, self.on or None)
+        rates = [
+            confusion(i, j, normalize="all", on=self.on or None)
+            for i, j in itertools.product(classes.tolist(), repeat=2)
+        ]
         grouped = [rate if self.by is None else Each(rate=rate, by=self.by) for rate in rates]
-        return self._bind(tuple(grouped), classes.size, None)
+        return self._bind(tuple(grouped), None)
 
     def with_groups(self, bound: BoundMetric, groups: Sequence[tuple[Group, ...]]) -> BoundMetric:
         """Hand the function a dict with the matrix of each group."""
         if self.by is None:
             return bound
-        n = int(np.sqrt(len(bound.expressions)))
         names = [group.name for group in groups[0]]
         keys = [name[0] if len(name) == 1 else name for name in names]
-        return self._bind(bound.expressions, n, keys)
+        return self._bind(bound.expressions, keys)
 
     def _bind(
-        self, expressions: tuple[Expression, ...], n: int, keys: Sequence[Any] | None
+        self, expressions: tuple[Expression, ...], keys: Sequence[Any] | None
     ) -> BoundMetric:
+        n = math.isqrt(len(expressions))
+
         def matrices(u: Float) -> Any:
             if keys is None:
                 return u.reshape(n, n)
@@ -167,7 +156,7 @@ class FunctionMetric(Metric):
     def __str__(self) -> str:
         name = getattr(self.function, "__name__", type(self.function).__name__)
         by = "" if self.by is None else f", by={list(self.by)!r}"
-        return name_with_rows(f"metric({name}{by})", Taken(self.on or None))
+        return name_with_rows(f"metric({name}{by})", self.on or None)
 
 
 def metric(
@@ -261,11 +250,19 @@ def check_convexity(bound: BoundMetric, pool: Float) -> None:
             )
 
 
+@dataclass(frozen=True, repr=False)
 class NamedMetric(Metric):
-    """Base of metrics that functions make by name."""
+    """Base of metrics that functions make by name.
 
-    name: str  # Name of the function.
-    on: tuple[Any, ...]  # Selectors of the rows that are counted.
+    Parameters
+    ----------
+    on : tuple of Selector
+        Rows that are counted.
+    """
+
+    name = ""  # Name of the function.
+
+    on: tuple[Any, ...] = field(default=(), kw_only=True)
 
     def to_python(self) -> str:
         """Write the call that makes the metric."""
@@ -275,8 +272,16 @@ class NamedMetric(Metric):
         """Write the arguments beside the rows."""
         return []
 
+    def recalls(self, classes: NDArray[np.generic]) -> tuple[Rate, ...]:
+        """Make the recall of each of several classes."""
+        if classes.size < 2:
+            raise ValueError(
+                f"{self.name} needs two or more classes in y, which has {classes.tolist()}."
+            )
+        return tuple(recall(label, on=self.on or None) for label in classes.tolist())
+
     def __str__(self) -> str:
-        return name_with_rows(self.name, Taken(self.on or None))
+        return name_with_rows(self.name, self.on or None)
 
 
 @dataclass(frozen=True, repr=False)
@@ -289,8 +294,6 @@ class FBeta(NamedMetric):
         Weight of recall against precision.
     label : hashable or None
         The class; the positive one when None.
-    on : tuple of Selector
-        Rows that are counted.
     """
 
     form = "ratio"
@@ -298,14 +301,13 @@ class FBeta(NamedMetric):
 
     beta: float
     label: Hashable | None = None
-    on: tuple[Any, ...] = ()
 
     def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
         """Name the true positives, false positives and false negatives."""
-        tp, fp, fn = joint_rates(self.label, Taken(self.on or None))
+        tp, fp, fn = joint_rates(self.label, self.on or None)
         square = self.beta**2
         found = tp * (1.0 + square)
-        return bind_quotient(self, Quotient(str(self), found, found + fn * square + fp))
+        return bind_expression(self, Quotient(str(self), found, found + fn * square + fp))
 
     def arguments(self) -> list[str]:
         """Write the weight of recall, and the class."""
@@ -314,7 +316,7 @@ class FBeta(NamedMetric):
 
     def __str__(self) -> str:
         label = "" if self.label is None else f", {self.label!r}"
-        return name_with_rows(f"f_beta({self.beta:g}{label})", Taken(self.on or None))
+        return name_with_rows(f"f_beta({self.beta:g}{label})", self.on or None)
 
 
 @dataclass(frozen=True, repr=False)
@@ -325,15 +327,12 @@ class MicroF1(NamedMetric):
     ----------
     default : hashable or None
         The default class; the most frequent one when None.
-    on : tuple of Selector
-        Rows that are counted.
     """
 
     form = "ratio"
     name = "f1_micro"
 
     default: Hashable | None = None
-    on: tuple[Any, ...] = ()
 
     @property
     def no_rule(self) -> str:  # type: ignore[override]
@@ -357,7 +356,7 @@ class MicroF1(NamedMetric):
             denominator = denominator + rate * float((i != default) + (j != default))
             if i == j != default:
                 numerator = numerator + rate * 2.0
-        return bind_quotient(self, Quotient(str(self), numerator, denominator))
+        return bind_expression(self, Quotient(str(self), numerator, denominator))
 
     def arguments(self) -> list[str]:
         """Write the default class."""
@@ -365,7 +364,7 @@ class MicroF1(NamedMetric):
 
     def __str__(self) -> str:
         default = "" if self.default is None else f"(default={self.default!r})"
-        return name_with_rows(f"f1_micro{default}", Taken(self.on or None))
+        return name_with_rows(f"f1_micro{default}", self.on or None)
 
 
 @dataclass(frozen=True, repr=False)
@@ -374,13 +373,11 @@ class MacroF1(NamedMetric):
 
     name = "f1_macro"
 
-    on: tuple[Any, ...] = ()
-
     def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
         """Name the numerator and the denominator of each class."""
         rates: list[Rate] = []
         for label in classes.tolist():
-            tp, fp, fn = joint_rates(label, Taken(self.on or None))
+            tp, fp, fn = joint_rates(label, self.on or None)
             rates += [tp * 2.0, tp * 2.0 + fp + fn]
 
         def parts(u: Float) -> tuple[Float, Float]:
@@ -424,7 +421,7 @@ def f_beta(beta: float = 1.0, label: Hashable | None = None, *, on: Any = None) 
     """
     if not is_number(beta) or not is_finite(beta) or beta <= 0:
         raise ValueError(f"beta must be a positive number, got {beta!r}: 1 gives F1.")
-    return FBeta(float(beta), None if label is None else to_python_scalar(label), as_selectors(on))
+    return FBeta(float(beta), to_python_scalar(label), on=as_selectors(on))
 
 
 @make_factory
@@ -442,8 +439,7 @@ def f1_micro(default: Hashable | None = None, *, on: Any = None) -> MicroF1:
     -------
     MicroF1
     """
-    default = None if default is None else to_python_scalar(default)
-    return MicroF1(default, as_selectors(on))
+    return MicroF1(to_python_scalar(default), on=as_selectors(on))
 
 
 @make_factory
@@ -461,7 +457,7 @@ def f1_macro(*, on: Any = None) -> MacroF1:
     -------
     MacroF1
     """
-    return MacroF1(as_selectors(on))
+    return MacroF1(on=as_selectors(on))
 
 
 # Recall at which gradients of the G-mean and the H-mean are taken where a recall is smaller: they
@@ -510,11 +506,6 @@ _MEANS: dict[str, tuple[Callable[[Float], Float], Callable[[Float], Float], Kind
 }
 
 
-def _check_several(name: str, classes: NDArray[np.generic]) -> None:
-    if classes.size < 2:
-        raise ValueError(f"{name} needs two or more classes in y, which has {classes.tolist()}.")
-
-
 @dataclass(frozen=True, repr=False)
 class MeanOfRecalls(NamedMetric):
     """A concave mean of the recalls of all classes.
@@ -523,12 +514,9 @@ class MeanOfRecalls(NamedMetric):
     ----------
     name : {"g_mean", "h_mean", "q_mean", "min_recall"}
         Which mean.
-    on : tuple of Selector
-        Rows that the recalls are taken over.
     """
 
     name: str
-    on: tuple[Any, ...] = ()
 
     @property
     def form(self) -> Form:  # type: ignore[override]
@@ -537,9 +525,8 @@ class MeanOfRecalls(NamedMetric):
 
     def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
         """Name the recall of each class."""
-        _check_several(self.name, classes)
         function, derivative, kind = _MEANS[self.name]
-        rates = tuple(recall(label, on=self.on or None) for label in classes.tolist())
+        rates = self.recalls(classes)
         return BoundMetric(self, rates, function, derivative, kind, takes_columns=True)
 
 
@@ -550,15 +537,10 @@ class BalancedAccuracy(NamedMetric):
     form = "linear"
     name = "balanced_accuracy"
 
-    on: tuple[Any, ...] = ()
-
     def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
         """Name the sum of the recalls."""
-        _check_several("balanced_accuracy", classes)
-        total = Rate(())
-        for label in classes.tolist():
-            total = total + recall(label, on=self.on or None)
-        return bind_linear(self, total / classes.size)
+        total = sum(self.recalls(classes), Rate(()))
+        return bind_expression(self, total / classes.size)
 
 
 @make_factory
@@ -574,7 +556,7 @@ def g_mean(*, on: Any = None) -> MeanOfRecalls:
     -------
     MeanOfRecalls
     """
-    return MeanOfRecalls("g_mean", as_selectors(on))
+    return MeanOfRecalls("g_mean", on=as_selectors(on))
 
 
 @make_factory
@@ -590,7 +572,7 @@ def h_mean(*, on: Any = None) -> MeanOfRecalls:
     -------
     MeanOfRecalls
     """
-    return MeanOfRecalls("h_mean", as_selectors(on))
+    return MeanOfRecalls("h_mean", on=as_selectors(on))
 
 
 @make_factory
@@ -606,7 +588,7 @@ def q_mean(*, on: Any = None) -> MeanOfRecalls:
     -------
     MeanOfRecalls
     """
-    return MeanOfRecalls("q_mean", as_selectors(on))
+    return MeanOfRecalls("q_mean", on=as_selectors(on))
 
 
 @make_factory
@@ -622,7 +604,7 @@ def min_recall(*, on: Any = None) -> MeanOfRecalls:
     -------
     MeanOfRecalls
     """
-    return MeanOfRecalls("min_recall", as_selectors(on))
+    return MeanOfRecalls("min_recall", on=as_selectors(on))
 
 
 @make_factory
@@ -638,4 +620,4 @@ def balanced_accuracy(*, on: Any = None) -> BalancedAccuracy:
     -------
     BalancedAccuracy
     """
-    return BalancedAccuracy(as_selectors(on))
+    return BalancedAccuracy(on=as_selectors(on))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Expression, Factory, Quotient, Rate
-from gbm_constrained.metrics.base import BoundMetric, Metric, bind_linear, bind_quotient
+from gbm_constrained.metrics.base import BoundMetric, Metric, bind_expression
 from gbm_constrained.metrics.black_box import BlackBox
 from gbm_constrained.metrics.callables import FunctionMetric
 from gbm_constrained.metrics.text import parse_metric
@@ -34,8 +34,7 @@ class RateMetric(Metric):
 
     def bind(self, classes: NDArray[np.generic], shares: Float) -> BoundMetric:
         """Take the rate, or the two rates of the quotient."""
-        is_quotient = self.expression.is_quotient
-        return (bind_quotient if is_quotient else bind_linear)(self, self.expression)
+        return bind_expression(self, self.expression)
 
     def __str__(self) -> str:
         return str(self.expression)

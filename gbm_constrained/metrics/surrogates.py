@@ -108,8 +108,8 @@ MARGIN_LOSSES: dict[LossName, MarginLoss] = {
 
 
 @dataclass(frozen=True, eq=False)
-class MeanLoss:
-    """The weighted mean of a loss of margins.
+class BoundSurrogate:
+    """The weighted mean of a loss of margins, on rows that are known.
 
     Of a quantile loss the margins count from the score of one positive row, the largest threshold
     with a recall, so that the gradient has an entry there.
@@ -436,7 +436,7 @@ class SurrogateLosses:
         return moved, is_out_of_range
 
 
-def _bind(one: Surrogate, rows: Rows, selected: Bool, what: str) -> MeanLoss:
+def _bind(one: Surrogate, rows: Rows, selected: Bool, what: str) -> BoundSurrogate:
     """Take the rows of a surrogate, or refuse a surrogate without any."""
     weight = np.ones(len(rows)) if rows.weight is None else rows.weight
     inside = np.flatnonzero(selected & (weight > 0))
@@ -447,15 +447,15 @@ def _bind(one: Surrogate, rows: Rows, selected: Bool, what: str) -> MeanLoss:
                 f"{one} is taken over no {what} row: leave it out of surrogates=, or give rows "
                 f"that it selects."
             )
-        shares = weight[inside] / weight[inside].sum()
-        return MeanLoss(MARGIN_LOSSES[one.loss], inside, np.where(is_positive, 1.0, -1.0), shares)
+        shares, signs = weight[inside] / weight[inside].sum(), np.where(is_positive, 1.0, -1.0)
+        return BoundSurrogate(MARGIN_LOSSES[one.loss], inside, signs, shares)
     if is_positive.all() or not is_positive.any():
         raise ValueError(
             f"{one} compares rows of both classes, and selects {int(is_positive.sum())} positive "
             f"and {int((~is_positive).sum())} negative {what} rows: give on= both classes."
         )
     positive, negative = inside[is_positive], inside[~is_positive]
-    return MeanLoss(
+    return BoundSurrogate(
         MARGIN_LOSSES["hinge"],
         negative,
         np.full(negative.size, -1.0),

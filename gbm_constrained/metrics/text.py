@@ -19,14 +19,14 @@ from gbm_constrained.constraints.base import Quotient, Rate
 from gbm_constrained.constraints.text import (
     FUNCTIONS,
     RATES,
+    ConstraintReader,
     Function,
-    Reader,
+    format_checked,
     make_error,
 )
 from gbm_constrained.constraints.text import format_constraint as format_constraint
 from gbm_constrained.constraints.text import parse_constraint as parse_constraint
 from gbm_constrained.constraints.text import parse_constraints as parse_constraints
-from gbm_constrained.constraints.writing import NotTextError
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.callables import (
     balanced_accuracy,
@@ -47,13 +47,14 @@ NAMES: dict[str, Callable[..., Metric]] = {
 }  # fmt: skip
 
 
-FUNCTIONS.update({name: Function(make) for name, make in NAMES.items()})  # Of constraints.
+METRICS = {name: Function(make) for name, make in NAMES.items()}
+FUNCTIONS.update(METRICS)  # Of constraints.
 
 
-class MetricReader(Reader):
+class MetricReader(ConstraintReader):
     """Walk over the syntax tree of a metric; the arguments are those of `parse_metric`."""
 
-    functions: ClassVar = {**RATES, **{name: Function(make) for name, make in NAMES.items()}}
+    functions: ClassVar = {**RATES, **METRICS}
     meant_otherwise: ClassVar = {
         **dict.fromkeys(
             ("auc", "roc_auc", "roc_auc_score", "average_precision"),
@@ -136,10 +137,4 @@ def format_metric(metric: Metric | Rate | Quotient) -> str:
     """
     if not isinstance(metric, (Metric, Rate, Quotient)):
         raise TypeError(f"metric must be a metric such as g_mean(), or a rate: {metric!r}.")
-    try:
-        text = metric.to_python()
-        if parse_metric(text) != metric:
-            raise NotTextError("it was not made by the functions of gbm_constrained alone")
-    except ValueError as reason:
-        raise ValueError(f"{metric} cannot be written as text: {reason}.") from None
-    return text
+    return format_checked(metric, parse_metric, "gbm_constrained")

@@ -22,10 +22,10 @@ from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.constraints.base import Constraint, Rate
 from gbm_constrained.constraints.comparisons import Grouped, Paired
-from gbm_constrained.constraints.rates import BinResidual
 from gbm_constrained.constraints.selectors import (
     MISSING,
     Amount,
+    BinResidual,
     Column,
     Columns,
     RankedAbove,

@@ -733,7 +733,7 @@ class LinearConstraints:
         """
         if functions := self.row_functions:
             highest = np.array([curvature_range(function, scale=1.0)[1] for function in functions])
-            is_convex = np.array([function.is_convex for function in functions])
+            is_convex = np.array([not function.is_step for function in functions])
             is_curved = is_convex & (highest > 0.0) & np.isfinite(highest)
             return not (self.A.data[is_curved[self.A.indices % len(functions)]] < 0.0).any()
         return self.B.nnz == 0 or bool(self.B.data.min() >= 0.0)

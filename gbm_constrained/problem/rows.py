@@ -29,7 +29,7 @@ import numpy as np
 from scipy.special import expit
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
-from gbm_constrained.constraints.rates import find_edges
+from gbm_constrained.constraints.selectors import find_edges
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.exact_sums import ExactSums
 from gbm_constrained.problem.blocks import ResidualBlock

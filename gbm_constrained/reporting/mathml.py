@@ -10,23 +10,20 @@ from collections.abc import Hashable, Iterable, Sequence
 from html import escape
 from typing import Any
 
-from gbm_constrained.constraints.base import Constraint, Quotient, Rate
+from gbm_constrained.constraints.base import CalibrationError, Constraint, Quotient, Rate
 from gbm_constrained.constraints.comparisons import Each, Gap, GapNorm, Grouped, Paired, Ratio
 from gbm_constrained.constraints.presets import CoverageDifference, CoverageDivergence
 from gbm_constrained.constraints.rates import (
     Above,
-    BinResidual,
-    CalibrationError,
-    CalibrationGap,
     Covered,
     DecisionCost,
-    EachCalibrationError,
     Prediction,
     Residual,
     RowFunction,
     RowLoss,
 )
 from gbm_constrained.constraints.selectors import (
+    BinResidual,
     ClassifiedBy,
     ClassPosition,
     Column,
@@ -182,12 +179,12 @@ class FormulaWriter:
         match e:
             case Rate() | Quotient() | CalibrationError():
                 return self.write_value(e)
-            case Each() | EachCalibrationError():
+            case Each():
                 worst = _over("max" if sense == "<=" else "min", GROUP)
                 return worst + self.write_value(e.rate, _member(e, GROUP))
             case Ratio():
                 return self.write_ratio(e)
-            case Gap() | CalibrationGap():
+            case Gap():
                 return self.write_gap(e, e.rate)
             case GapNorm():
                 return self.write_norm(e)

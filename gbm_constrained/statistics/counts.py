@@ -4,9 +4,10 @@ Intervals, p-values and certificates depend on these counts alone (:class:`CellC
 
 A functional of constraints adds up *parts*, fractions of the rows of a base set
 (:class:`gbm_constrained.problem.functionals.WeightedFraction`). Parts over the same base set are
-one *block*: the mean of a score, a function of a row's cell and predicted class. Given which rows
-are in the base set, these scores are independent with one distribution. A row of constraints over
-one block, ``sum_k c_k part_k <= b``, is then a statement about a binomial or a bounded mean.
+one *block*, a :class:`MeanScore`: the mean of a score, a function of a row's cell and predicted
+class. Given which rows are in the base set, these scores are independent with one distribution. A
+row of constraints over one block, ``sum_k c_k part_k <= b``, is then a statement about a binomial
+or a bounded mean.
 """
 
 from __future__ import annotations
@@ -157,8 +158,8 @@ def sum_by_column(cells: Cells, column: Codes, width: int, values: Sequence[Valu
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
-    """Mean of a score over a base set."""
+class MeanScore:
+    """The mean of a score over a base set."""
 
     cells: Codes
     score: Float  # (len(cells), n_classes)
@@ -213,7 +214,7 @@ class Block:
         return bool(are_equal(*map(self.sum, (counts.weight, counts.square, counts.count))).all())
 
 
-def blocks_of(parts: Sequence[WeightedFraction]) -> tuple[Block, ...]:
+def blocks_of(parts: Sequence[WeightedFraction]) -> tuple[MeanScore, ...]:
     """Add up the parts over each base set."""
     found: dict[bytes, tuple[Codes, Any, float | None]] = {}
     for part in parts:
@@ -222,26 +223,35 @@ def blocks_of(parts: Sequence[WeightedFraction]) -> tuple[Block, ...]:
         if key in found:
             score = score + found[key][1]
         found[key] = part.cells, score, part.largest_amount
-    return tuple(Block(*block) for block in found.values())
+    return tuple(MeanScore(*block) for block in found.values())
 
 
-def blocks_of_rows(compiled: LinearConstraints) -> list[tuple[Block, ...] | None]:
+def scaled_parts(
+    parts: Sequence[Sequence[WeightedFraction] | None], factors: Sequence[float]
+) -> list[WeightedFraction] | None:
+    """List the fractions of a sum of functionals, each times a factor; None without fractions."""
+    if None in parts:
+        return None
+    return [
+        replace(part, coefficient=factor * part.coefficient)
+        for of_one, factor in zip(parts, factors, strict=True)
+        for part in of_one or ()
+    ]
+
+
+def blocks_of_rows(compiled: LinearConstraints) -> list[tuple[MeanScore, ...] | None]:
     """List the blocks of each row of constraints; None where it has a mean loss, or is curved.
 
     Rows share the blocks that they have in common, as those of a gap do.
     """
-    known = dict[tuple[bytes, bytes], Block]()
+    known = dict[tuple[bytes, bytes], MeanScore]()
 
-    def read(j: int) -> tuple[Block, ...] | None:
+    def read(j: int) -> tuple[MeanScore, ...] | None:
         at = slice(compiled.R.indptr[j], compiled.R.indptr[j + 1])
         parts = [compiled.parts[k] for k in compiled.R.indices[at]]
-        if compiled.curves.is_curved[j] or None in parts:
+        scaled = scaled_parts(parts, compiled.R.data[at].tolist())
+        if compiled.curves.is_curved[j] or scaled is None:
             return None
-        scaled = [
-            replace(part, coefficient=a * part.coefficient)
-            for of_one, a in zip(parts, compiled.R.data[at].tolist(), strict=True)
-            for part in of_one or ()
-        ]
         blocks = blocks_of(scaled)
         keys = [(block.cells.tobytes(), block.score.tobytes()) for block in blocks]
         return tuple(map(known.setdefault, keys, blocks))

@@ -22,8 +22,6 @@ of unequal weights, a gamma variable has the same mean :math:`\sum w_i` and vari
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +37,6 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, Fractions, functionals_of
 
 
-@dataclass(frozen=True, eq=False)
 class Influence:
     """Influence of rows on functionals, and the sampling variances that it makes (delta method).
 
@@ -49,20 +46,16 @@ class Influence:
 
     Parameters
     ----------
-    fractions : Fractions
-        The functionals as fractions of rows.
+    compiled : LinearConstraints
+        Constraints, whose functionals are fractions of rows.
     together : CellCounts
         Decisions that the fractions, and the shares of decisions in a cell, are taken of. Those of
         a few of the rows would be small by chance where the rates of these are.
     """
 
-    fractions: Fractions
-    together: CellCounts
-
-    @classmethod
-    def of(cls, compiled: LinearConstraints, together: CellCounts) -> Influence:
-        """Find the influence of rows on the functionals of constraints."""
-        return cls(Fractions.of_constraints(compiled, together.weight.shape), together)
+    def __init__(self, compiled: LinearConstraints, together: CellCounts) -> None:
+        self.fractions = Fractions.of_constraints(compiled, together.weight.shape)
+        self.together = together
 
     def variances(self, combine: Any, counts: CellCounts | None = None) -> Float:
         """Compute the sampling variances of sums of functionals.
@@ -81,7 +74,7 @@ class Influence:
         """
         of_sums, square = self._influence(combine, counts)
         found = np.asarray(of_sums.power(2) @ square, dtype=np.float64)
-        found[combine.astype(bool) @ self._is_loss] = np.nan
+        found[combine.astype(bool) @ np.isnan(self.fractions.constant)] = np.nan
         return found
 
     def covariance(self) -> Float:
@@ -89,10 +82,10 @@ class Influence:
 
         They are NaN for mean losses and fractions over no rows.
         """
-        everything = sparse.eye_array(self._is_loss.size, format="csr")
-        of_rates, square = self._influence(everything, None)
+        is_loss = np.isnan(self.fractions.constant)
+        of_rates, square = self._influence(sparse.eye_array(is_loss.size, format="csr"), None)
         found: Float = (of_rates @ sparse.diags_array(square) @ of_rates.T).toarray()
-        found[self._is_loss] = found[:, self._is_loss] = np.nan
+        found[is_loss] = found[:, is_loss] = np.nan
         return found
 
     def _influence(self, combine: Any, counts: CellCounts | None) -> tuple[Any, Float]:
@@ -107,10 +100,6 @@ class Influence:
             of_fractions = events - _scale_rows(bases, rates)
             of_fractions = _scale_rows(of_fractions, 1.0 / (bases @ weight.ravel()))
         return combine @ (self.fractions.sum @ of_fractions), square.ravel()
-
-    @cached_property
-    def _is_loss(self) -> Bool:
-        return np.isnan(self.fractions.constant)
 
 
 def _scale_rows(matrix: Any, factors: Float) -> Any:
@@ -184,7 +173,7 @@ def _values_by_fold(
 
     The variances are those of sampling; both have the shape (n_folds, n_rates + m).
     """
-    influence = Influence.of(compiled, CellCounts.of(cells, decisions))
+    influence = Influence(compiled, CellCounts.of(cells, decisions))
     combine = sparse.vstack([sparse.eye_array(len(compiled.parts)), compiled.R], format="csr")
     values, variances = [], []
     for fold in folds:
@@ -309,54 +298,54 @@ def _standard_errors_of_tables(
     return np.sqrt(found)
 
 
-@dataclass(frozen=True, eq=False)
 class RowGroups:
     """Rows that share a cell and all decisions, and count for about the same amounts.
 
     Parameters
     ----------
-    cells : ndarray of shape (n_groups,), intp
-        Cell of each group.
-    decisions : ndarray of shape (n_columns, n_groups), intp
-        Decisions of each group.
+    cells : ndarray of shape (n_rows,), intp
+        Cell of each row.
+    decisions : ndarray of shape (n_columns, n_rows), intp
+        Decisions of each row.
+    weight : ndarray of shape (n_rows,) or None
+        Weight of each row.
+    amounts : sequence of ndarray of shape (n_rows,), default=()
+        Amounts of each row, of several kinds.
+
+    Attributes
+    ----------
+    cells, decisions
+        Those of each group.
     weight, square : ndarray of shape (n_groups,)
         Sums of weights and of squared weights.
-    amounts : tuple of ndarray of shape (n_groups,), default=()
-        Mean amounts of each group, for each of several kinds of amounts.
+    amounts : list of ndarray of shape (n_groups,)
+        Mean amounts of each group.
     """
 
-    cells: Codes
-    decisions: Codes
-    weight: Float
-    square: Float
-    amounts: tuple[Float, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        cells: Codes,
-        decisions: Codes,
-        weight: Float | None,
-        amounts: Sequence[Float] = (),
-    ) -> RowGroups:
-        """Group rows by their cell, their amounts and their decisions, (n_columns, n_rows)."""
+    def __init__(
+        self, cells: Codes, decisions: Codes, weight: Float | None, amounts: Sequence[Float] = ()
+    ) -> None:
         group = np.asarray(cells, dtype=np.int64)
         for column in (*decisions, *map(_grade, amounts)):
             # Renumbered after each column, so that no number overflows.
             pair = group * (int(column.max(initial=0)) + 1) + column
             _, first, group = np.unique(pair, return_index=True, return_inverse=True)
-        square = None if weight is None else weight**2
         n = len(first)
-        total = np.bincount(group, weight, n).astype(np.float64)
-        weighed = [one if weight is None else weight * one for one in amounts]
-        sums = [np.bincount(group, one, n) for one in weighed]
-        return cls(
-            cells[first],
-            decisions[:, first],
-            total,
-            np.bincount(group, square, n).astype(np.float64),
-            tuple(np.divide(s, total, out=np.zeros(n), where=total > 0) for s in sums),
-        )
+
+        def total(values: Float | None) -> Float:
+            return np.bincount(group, values, n).astype(np.float64)
+
+        self.cells, self.decisions, self.weight = cells[first], decisions[:, first], total(weight)
+        self.square = total(None if weight is None else weight**2)
+        self.amounts = [
+            np.divide(
+                total(one if weight is None else weight * one),
+                self.weight,
+                out=np.zeros(n),
+                where=self.weight > 0,
+            )
+            for one in amounts
+        ]
 
     def resample(self, n_replicates: int = 400) -> Float:
         """Draw weights of the groups, of shape (n_replicates, n_groups).

@@ -31,8 +31,8 @@ cost, of each row: they have the empirical variance.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,6 @@ from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.constraints.comparisons import Each, Gap, GapNorm, Grouped, Paired, Ratio
 from gbm_constrained.constraints.presets import CoverageDifference, CoverageDivergence
-from gbm_constrained.constraints.rates import CalibrationErrors, EachCalibrationError
 from gbm_constrained.constraints.selectors import Term
 from gbm_constrained.data.cells import Cells, View
 from gbm_constrained.data.exact_sums import Values
@@ -52,12 +51,13 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.rows import find_bins
 from gbm_constrained.statistics.binomial import clopper_pearson, interval_of_binomials
 from gbm_constrained.statistics.counts import (
-    Block,
     CellCounts,
+    MeanScore,
     are_equal,
     blocks_of,
     effective_rows,
     functionals_of,
+    scaled_parts,
     sum_by_column,
 )
 from gbm_constrained.statistics.influence import Influence
@@ -79,15 +79,15 @@ def level_of_all(constraint: Constraint, n_groups: int, level: float) -> float:
 def worst_interval(
     constraint: Constraint,
     f: Float,
-    at: Float,
-    strict: Float,
+    intervals: Callable[[float], Float],
+    level: float,
     correlation: Float | None = None,
 ) -> NDArray[np.float64]:
     """Find the interval of the worst group, or the worst pair, where some value is defined.
 
-    `at` and `strict` are intervals of the groups' values `f`, shape (n_groups, 2), at the level
-    asked for and at that of :func:`level_of_all`; the reference comes last. Values that share no
-    rows need no `correlation`, shape (n_groups, n_groups).
+    `intervals` finds those of the groups' values `f` at a level, shape (n_groups, 2); the
+    reference comes last. Values that share no rows need no `correlation`, shape (n_groups,
+    n_groups).
 
     The worst group (or pair) of the population is one and not chosen by the data. Its value lies
     above its own upper end, and so above the largest of all, no more often than any one value. The
@@ -97,8 +97,9 @@ def worst_interval(
     zero and below some two standard errors: no upper end lies below it, so that half of the
     intervals that miss the signed difference hold its size.
     """
-    expression = constraint.expression
-    if isinstance(expression, Each | EachCalibrationError):
+    expression, n_rates = constraint.expression, len(constraint.rates)
+    at, strict = map(intervals, (level, level_of_all(constraint, f.size * n_rates, level)))
+    if isinstance(expression, Each):
         if constraint.sense == "<=":
             return np.array([np.nanmax(strict[:, 0]), np.nanmax(at[:, 1])])
         return np.array([np.nanmin(at[:, 0]), np.nanmin(strict[:, 1])])
@@ -235,7 +236,7 @@ def _correlation_of_nested(rates: Float) -> Float:
 
 
 def _add_up(
-    blocks: Sequence[Block], totals: Sequence[float], counts: CellCounts
+    blocks: Sequence[MeanScore], totals: Sequence[float], counts: CellCounts
 ) -> tuple[Codes, Float, Float, Codes]:
     """Add up what rows of each cell add to a sum of fractions.
 
@@ -257,7 +258,7 @@ def _add_up(
 
 
 def functional_intervals(
-    compiled: LinearConstraints, counts: CellCounts, level: float = 0.95
+    compiled: LinearConstraints, counts: CellCounts, level: float = 0.95, at: slice = slice(None)
 ) -> NDArray[np.float64]:
     """Compute two-sided intervals of functionals, such as the rate of each group.
 
@@ -272,19 +273,14 @@ def functional_intervals(
         Decisions.
     level : float, default=0.95
         Probability that an interval covers the truth.
+    at : slice, default=slice(None)
+        Positions of the functionals; all by default.
 
     Returns
     -------
     ndarray of shape (n_functionals, 2)
         NaN for mean losses and undefined rates.
     """
-    return _functional_intervals(compiled, counts, level, slice(None))
-
-
-def _functional_intervals(
-    compiled: LinearConstraints, counts: CellCounts, level: float, at: slice
-) -> Float:
-    """Compute the interval of each of some functionals."""
     found = [
         _interval_of_sum(parts, constant, counts, level)
         for parts, constant in zip(compiled.parts[at], compiled.constant[at], strict=True)
@@ -293,9 +289,7 @@ def _functional_intervals(
 
 
 def constraint_intervals(
-    compiled: LinearConstraints,
-    counts: CellCounts,
-    level: float = 0.95,
+    compiled: LinearConstraints, counts: CellCounts, level: float = 0.95
 ) -> NDArray[np.float64]:
     """Compute two-sided intervals of what each constraint bounds.
 
@@ -327,33 +321,28 @@ def constraint_intervals(
     for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
         is_known = [parts is not None for parts in compiled.parts[span]]
         if all(is_known) or (any(is_known) and not constraint.expression.is_quotient):
-            of_one = _CountedConstraint(
-                compiled, counts, level, constraint, span, functionals[span]
-            )
-            ends[j] = of_one.interval()
+            ends[j] = _CountedConstraint(compiled, counts, level, j, functionals).interval()
     return ends
 
 
-@dataclass(frozen=True, eq=False)
 class _CountedConstraint:
-    """A constraint on counted decisions, and the values of its functionals."""
+    """A constraint on counted decisions, at a position among others.
 
-    compiled: LinearConstraints
-    counts: CellCounts
-    level: float
-    constraint: Constraint
-    span: slice
-    functionals: Float
+    `functionals` are the values of all functionals.
+    """
 
-    @property
-    def parts(self) -> Sequence[tuple[WeightedFraction, ...] | None]:
-        """Fractions that each functional adds up; None where it is no sum of these."""
-        return self.compiled.parts[self.span]
-
-    @property
-    def constant(self) -> Float:
-        """Constant part of each functional."""
-        return self.compiled.constant[self.span]
+    def __init__(
+        self,
+        compiled: LinearConstraints,
+        counts: CellCounts,
+        level: float,
+        j: int,
+        functionals: Float,
+    ) -> None:
+        self.compiled, self.counts, self.level = compiled, counts, level
+        self.constraint, self.span = compiled.constraints[j], compiled.spans[j]
+        self.functionals, self.parts = functionals[self.span], compiled.parts[self.span]
+        self.constant = compiled.constant[self.span]
 
     def interval(self) -> Float:
         """Find the interval of what the constraint bounds."""
@@ -376,17 +365,15 @@ class _CountedConstraint:
 
     def of_functionals(self, level: float) -> Float:
         """Find the interval of each functional."""
-        return _functional_intervals(self.compiled, self.counts, level, self.span)
+        return functional_intervals(self.compiled, self.counts, level, self.span)
 
     def _find_worst(self) -> Float:
         """Find the interval of the worst of several groups or pairs."""
         f, correlation = self.functionals, None
         if self.constraint.expression.compares_with_overall:  # Each group is a part of all rows.
-            covariance = Influence.of(self.compiled, self.counts).covariance()
+            covariance = Influence(self.compiled, self.counts).covariance()
             correlation = correlation_of(covariance[self.span, self.span])
-        of_all = level_of_all(self.constraint, f.size, self.level)
-        at, strict = self.of_functionals(self.level), self.of_functionals(of_all)
-        return worst_interval(self.constraint, f, at, strict, correlation)
+        return worst_interval(self.constraint, f, self.of_functionals, self.level, correlation)
 
     def _find_interval_of_tangents(self) -> Float:
         """Find the interval of a function of several functionals from that of its tangent.
@@ -413,17 +400,8 @@ class _CountedConstraint:
 
     def _scale(self, slope: Float, at: Sequence[int]) -> list[WeightedFraction] | None:
         """List the parts of a sum of functionals; None where one is undefined."""
-        parts = [self.parts[k] for k in at]
-        return (
-            None
-            if None in parts
-            else [
-                replace(part, coefficient=a * part.coefficient)
-                for of_one, a in zip(parts, slope.tolist(), strict=True)
-                for part in of_one or ()
-                if a
-            ]
-        )
+        scaled = scaled_parts([self.parts[k] for k in at], slope.tolist())
+        return None if scaled is None else [part for part in scaled if part.coefficient]
 
     def _within_range(self, low: float, high: float) -> Float:
         """Clip an interval to the range; rounding must not leave the value outside."""
@@ -531,13 +509,10 @@ class SampledIntervals:
             Probability that an interval covers the truth.
         """
         compiled = self.compiled
-        known = (
-            np.full((n, 2), np.nan) if ends is None else ends.copy()
-            for n, ends in (
-                (len(compiled.constraints), intervals), (functionals.size, of_functionals)
-            )
-        )  # fmt: skip
-        of_constraints, of_all = known
+        of_constraints = np.full((len(compiled.constraints), 2), np.nan)
+        of_all = np.full((functionals.size, 2), np.nan)
+        if intervals is not None and of_functionals is not None:
+            of_constraints, of_all = intervals.copy(), of_functionals.copy()
         for j, span in enumerate(compiled.spans):
             found = self.of_constraint(j, functionals[span], level)
             if found is not None:
@@ -560,8 +535,8 @@ class CalibrationIntervals(SampledIntervals):
     def of_constraint(self, j: int, f: Float, level: float) -> tuple[Float, Float] | None:
         """Find the intervals from mean residuals f and their standard errors."""
         constraint = self.compiled.constraints[j]
-        expression, bins = constraint.expression, constraint.rates
-        if not isinstance(expression, CalibrationErrors):
+        bins = constraint.rates
+        if not constraint.is_calibration:
             return None
         errors = self._standard_errors(j)
         of_residuals = _normal(f, errors, [rate.range for rate in bins], level)
@@ -570,14 +545,17 @@ class CalibrationIntervals(SampledIntervals):
             return of_residuals, np.full(2, np.nan)
         shape = -1, len(bins)
         groups = list(zip(f.reshape(shape), errors.reshape(shape), strict=True))
-        at, strict = (
-            np.array([estimate_error(own, of_bins, of_one) for own, of_bins in groups])
-            for of_one in (level, level_of_all(constraint, f.size, level))
-        )
-        if not expression.compares_groups:
-            return of_residuals, at[0, 1:]
+
+        @cache  # The level asked for comes twice.
+        def estimates(level: float) -> Float:
+            return np.array([estimate_error(own, of_bins, level) for own, of_bins in groups])
+
+        if not constraint.expression.compares_groups:
+            return of_residuals, estimates(level)[0, 1:]
         # What noise adds has to be out of the errors of groups before these are compared.
-        low, high = worst_interval(constraint, at[:, 0], at[:, 1:], strict[:, 1:])
+        low, high = worst_interval(
+            constraint, estimates(level)[:, 0], lambda level: estimates(level)[:, 1:], level
+        )
         return of_residuals, np.array([min(low, value), max(high, value)])
 
     def _standard_errors(self, j: int) -> Float:
@@ -679,6 +657,7 @@ class MeanIntervals(SampledIntervals):
             return None
         expression, ranges = constraint.expression, [rate.range for rate in constraint.rates]
 
+        @cache  # The level asked for comes twice.
         def at(level: float) -> tuple[Float, Float]:
             """Find the covariance that has normal intervals of a level, and these."""
             wide = covariance
@@ -693,10 +672,9 @@ class MeanIntervals(SampledIntervals):
         if isinstance(expression, Each | Gap) and not is_difference:
             if np.isnan(constraint.value(f)):
                 return of_functionals, np.full(2, np.nan)
-            strict = at(level_of_all(constraint, f.size, level))[1]
             correlation = correlation_of(covariance)
             return of_functionals, worst_interval(
-                constraint, f, of_functionals, strict, correlation
+                constraint, f, lambda level: at(level)[1], level, correlation
             )
         if f.size == 1:
             return of_functionals, of_functionals[0]
@@ -759,12 +737,8 @@ class MeanIntervals(SampledIntervals):
         The influence of a row with loss e is ``w (constant + slope e)``, with a constant and a
         slope of its cell and decision. The sums are those of w, w e, w^2, w^2 e and w^2 e^2.
         """
-        cells, span, loss, w = (
-            self.cells,
-            self.compiled.spans[j],
-            self.loss,
-            self.cells.rows.weight,
-        )
+        cells, loss, w = self.cells, self.loss, self.cells.rows.weight
+        span = self.compiled.spans[j]
         assert loss is not None, "amounts are on one machine"
         assert self.decided is not None
         values: list[Values] = [None, loss, None, loss, loss**2]

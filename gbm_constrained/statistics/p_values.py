@@ -19,8 +19,8 @@ several base sets that of a union bound. Steps are events, and have the exact bi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from math import log, sqrt
 from typing import Any, NamedTuple
@@ -29,13 +29,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from gbm_constrained._typing import Bool, Codes, Float
+from gbm_constrained._typing import Bool, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.problem.functionals import WeightedFraction
 from gbm_constrained.problem.linear_constraints import LinearConstraints, find_opposites
 from gbm_constrained.statistics.binomial import GAMMA, Binomial, sum_p_value, upper_limit
-from gbm_constrained.statistics.counts import Block, CellCounts, blocks_of, blocks_of_rows
+from gbm_constrained.statistics.counts import (
+    CellCounts,
+    MeanScore,
+    blocks_of,
+    blocks_of_rows,
+    scaled_parts,
+)
 from gbm_constrained.statistics.influence import find_violated_curves
 
 
@@ -67,7 +72,7 @@ def hoeffding_bentkus_p_value(mean: ArrayLike, n: ArrayLike, bound: ArrayLike) -
     return np.where(n > 0, np.minimum(p, 1.0), 1.0)[()]
 
 
-def _p_of_mean(block: Block, bound: float, counts: CellCounts) -> Float:
+def _p_of_mean(block: MeanScore, bound: float, counts: CellCounts) -> Float:
     r"""Compute the p-value of "the mean score exceeds a bound" with equal weights.
 
     A row with amount a and score s adds to the mean where :math:`E[a (s - b)] > 0`. With amounts
@@ -98,7 +103,7 @@ def _p_of_mean(block: Block, bound: float, counts: CellCounts) -> Float:
     return np.asarray(hoeffding_bentkus_p_value(mean, n, scaled))
 
 
-def _are_two_binomials(blocks: Sequence[Block], counts: CellCounts) -> bool:
+def _are_two_binomials(blocks: Sequence[MeanScore], counts: CellCounts) -> bool:
     """Whether blocks are two binomials of different rows: parts of a row are of one view."""
     if len(blocks) != 2 or not all(b.is_binomial and b.has_equal_weights(counts) for b in blocks):
         return False
@@ -107,7 +112,7 @@ def _are_two_binomials(blocks: Sequence[Block], counts: CellCounts) -> bool:
 
 
 def _p_of_two_binomials(
-    blocks: Sequence[Block], bound: float, counts: CellCounts, where: Bool | None = None
+    blocks: Sequence[MeanScore], bound: float, counts: CellCounts, where: Bool | None = None
 ) -> Float:
     """Compute the p-value of "the sum of two mean scores exceeds a bound"; 1 outside of `where`.
 
@@ -129,7 +134,7 @@ def _p_of_two_binomials(
     return p
 
 
-def _p_of_union(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Float:
+def _p_of_union(blocks: Sequence[MeanScore], bound: float, counts: CellCounts) -> Float:
     """Compute the p-value of "the sum of mean scores exceeds a bound" by a union bound.
 
     Weights are equal in each base set. Each mean exceeds its own upper limit with probability
@@ -163,7 +168,7 @@ def _p_of_union(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Fl
     return np.where(possible, np.exp(high), 1.0)
 
 
-def _p_weighted(blocks: Sequence[Block], bound: float, counts: CellCounts) -> Float:
+def _p_weighted(blocks: Sequence[MeanScore], bound: float, counts: CellCounts) -> Float:
     """Compute the p-value of "the sum of weighted mean scores exceeds a bound" (Hoeffding).
 
     Given weights and base sets, a row with weight w adds an independent variable to the estimate.
@@ -226,7 +231,9 @@ def row_p_values(compiled: LinearConstraints, counts: CellCounts) -> NDArray[np.
     return p
 
 
-def p_value_of_blocks(blocks: Sequence[Block] | None, bound: float, counts: CellCounts) -> Float:
+def p_value_of_blocks(
+    blocks: Sequence[MeanScore] | None, bound: float, counts: CellCounts
+) -> Float:
     """Compute the p-value of one row of constraints, the sum of mean scores of blocks.
 
     See :func:`row_p_values`. The result has the shape of the counts' leading axes.
@@ -296,9 +303,9 @@ def find_violated_rows(
     rows, levels = blocks_of_rows(negated), np.broadcast_to(delta, len(compiled)).tolist()
     beyond = np.zeros((*counts.weight.shape[:-2], len(compiled)), dtype=bool)
     room = np.full(beyond.shape, -np.inf)  # Where positive, the exact test may reject.
-    limits = dict[tuple[Block, float], Float]()
+    limits = dict[tuple[MeanScore, float], Float]()
 
-    def total(blocks: Sequence[Block], level: float) -> Float:
+    def total(blocks: Sequence[MeanScore], level: float) -> Float:
         for block in blocks:
             if (block, level) not in limits:
                 limits[block, level] = _upper(block, counts, level)
@@ -326,7 +333,7 @@ def find_violated_rows(
     return beyond | curved
 
 
-def _upper(block: Block, counts: CellCounts, delta: float) -> Float:
+def _upper(block: MeanScore, counts: CellCounts, delta: float) -> Float:
     """Find the upper limit of the mean of a score at a level; infinite over no row."""
     weight = block.sum(counts.weight)
     n = np.where(weight > 0, block.effective_rows(counts), 1.0)
@@ -349,49 +356,44 @@ class Outside(NamedTuple):
     observed: tuple[float, float]  # Smallest and largest of the values outside.
 
 
-@dataclass(frozen=True, eq=False)
-class _Row:
-    """One row of constraints, whose columns are the corners of the ranges of its functions."""
+class _BoundedRow:
+    """One row of constraints, whose columns are the corners of the ranges of its functions.
 
-    parts: Sequence[WeightedFraction]
-    functions: Codes  # (k,), positions of the row functions that it has means of.
-    limits: Float  # (k, 2), their ranges.
-    is_high: Bool  # (2^k, k), whether each function has its high value at a corner.
-    blocks: tuple[Block, ...]  # Scores are in units of the largest range.
-    unit: float
-    bound: float  # In the same unit.
-    low: float  # Smallest and largest value that predictions can give.
-    high: float
+    Parameters
+    ----------
+    compiled : LinearConstraints
+        The constraints.
+    j : int
+        Position of the row, all of whose functionals have rows of data.
+    """
 
-    @classmethod
-    def of(cls, compiled: LinearConstraints, j: int) -> _Row:
-        """Read a row of constraints, all of whose functionals have rows."""
-        R = compiled.R
-        at = slice(R.indptr[j], R.indptr[j + 1])
-        parts = [
-            replace(part, coefficient=float(a) * part.coefficient)
-            for k, a in zip(R.indices[at], R.data[at], strict=True)
-            for part in compiled.parts[k] or ()
-        ]
-        used = np.flatnonzero(np.any([part.event.any(axis=0) for part in parts], axis=0))
+    def __init__(self, compiled: LinearConstraints, j: int) -> None:
+        at = slice(compiled.R.indptr[j], compiled.R.indptr[j + 1])
+        own = [compiled.parts[k] or () for k in compiled.R.indices[at]]
+        self.parts = scaled_parts(own, compiled.R.data[at].tolist()) or []
+        # Positions of the row functions that it has means of, and their ranges, (k, 2).
+        used = np.flatnonzero(np.any([part.event.any(axis=0) for part in self.parts], axis=0))
         functions = [compiled.row_functions[s] for s in used]
-        limits = np.array([function.stated_range for function in functions])
+        self.functions, limits = used, np.array([function.stated_range for function in functions])
+        # Whether each function has its high value at a corner, (2^k, k).
         is_high = (np.arange(2**used.size)[:, None] >> np.arange(used.size)) % 2 == 1
+        self.limits, self.is_high = limits, is_high
         corners = np.where(is_high, limits[:, 1], limits[:, 0])
-        unit = max(abs(part.coefficient) for part in parts) * float(np.ptp(limits, axis=1).max())
+        # Scores and the bound are in units of the largest range.
+        largest = max(abs(part.coefficient) for part in self.parts)
+        self.unit = unit = largest * float(np.ptp(limits, axis=1).max())
+        self.bound = float(compiled.b[j]) / unit
         scaled = [
             replace(
                 part, coefficient=part.coefficient / unit, event=part.event[:, used] @ corners.T
             )
-            for part in parts
+            for part in self.parts
         ]
         is_counted = all(function.is_step for function in functions)
-        blocks = tuple(replace(block, is_counted=is_counted) for block in blocks_of(scaled))
-        low, high = (
-            unit * sum(ends) for ends in zip(*((b.low, b.high) for b in blocks), strict=True)
-        )
-        bound = float(compiled.b[j]) / unit
-        return cls(parts, used, limits, is_high, blocks, unit, bound, low, high)
+        self.blocks = tuple(replace(block, is_counted=is_counted) for block in blocks_of(scaled))
+        # Smallest and largest value that predictions can give.
+        self.low = unit * sum(block.low for block in self.blocks)
+        self.high = unit * sum(block.high for block in self.blocks)
 
     def shares(self, values: Float) -> Float:
         """Compute the share of each row of data that is at each corner, (n_samples, 2^k)."""
@@ -425,7 +427,7 @@ class BoundedMeans:
         is_known = ~np.isnan(compiled.constant)
         # Constraints of groups without rows stay untested.
         self._rows = {
-            j: _Row.of(compiled, j)
+            j: _BoundedRow(compiled, j)
             for j, owner in enumerate(compiled.owner)
             if is_known[compiled.spans[owner]].all()
         }
@@ -448,10 +450,8 @@ class BoundedMeans:
         ndarray of shape (n_constraints,)
             One where a value is outside of its stated range.
         """
-        p = self._test({
-            row: CellCounts.of_probabilities(self.cells, row.shares(values))
-            for row in self._rows.values()
-        })  # fmt: skip
+        shares = (row.shares(values) for row in self._rows.values())
+        p = self._test([CellCounts.of_probabilities(self.cells, of_row) for of_row in shares])
         p[[outside.constraint for outside in self.find_outside(values)]] = 1.0
         return p
 
@@ -469,13 +469,13 @@ class BoundedMeans:
                 row = self._rows.get(k)
                 if row is not None and not all(block.is_counted for block in row.blocks):
                     at[k] = float(np.clip((b[k] - b[other]) / 2.0, row.low, row.high))
-        return self._test({row: row.counts_at(self.cells, at[j]) for j, row in self._rows.items()})
+        return self._test([row.counts_at(self.cells, at[j]) for j, row in self._rows.items()])
 
-    def _test(self, counts: Mapping[_Row, CellCounts]) -> Float:
-        """Compute the p-value of each constraint, given the counts of each of its rows."""
+    def _test(self, counts: Sequence[CellCounts]) -> Float:
+        """Compute the p-value of each constraint, given the counts of each tested row."""
         of_rows = np.ones(len(self.compiled))
-        for j, row in self._rows.items():
-            of_rows[j] = p_value_of_blocks(row.blocks, row.bound, counts[row])
+        for (j, row), own in zip(self._rows.items(), counts, strict=True):
+            of_rows[j] = p_value_of_blocks(row.blocks, row.bound, own)
         return largest_of_rows(self.compiled, of_rows)
 
     def smallest_values(self) -> Float:

@@ -103,12 +103,7 @@ from gbm_constrained.problem.pairs import (
 )
 from gbm_constrained.statistics.binomial import clopper_pearson
 from gbm_constrained.statistics.counts import CellCounts, are_equal, effective_rows
-from gbm_constrained.statistics.intervals import (
-    SampledIntervals,
-    correlation_of,
-    level_of_all,
-    worst_interval,
-)
+from gbm_constrained.statistics.intervals import SampledIntervals, correlation_of, worst_interval
 
 
 def cell_sizes(cells: Array, weight: Array | None, n_cells: int) -> CellCounts:
@@ -123,11 +118,15 @@ def _effective_rows(sizes: CellCounts, inside: Any) -> Float:
     return effective_rows(inside @ sizes.weight.ravel(), inside @ sizes.square.ravel())
 
 
-@dataclass(frozen=True, eq=False)
 class PairMoments:
     """Table of pairs of a sample, with moments of its cells.
 
     Parameters
+    ----------
+    scores, cells, weight, n_cells
+        As in :func:`gbm_constrained.problem.pairs.pair_table`.
+
+    Attributes
     ----------
     sizes : CellCounts
         Rows of the cells, which are not decided.
@@ -137,32 +136,20 @@ class PairMoments:
         Second moments S of the shares of each cell below a row, and of one.
     """
 
-    sizes: CellCounts
-    table: Float
-    second: Float
-
-    @classmethod
-    def of(cls, scores: Array, cells: Array, weight: Array | None, n_cells: int) -> PairMoments:
-        """Compute the moments of a sample.
-
-        Parameters
-        ----------
-        scores, cells, weight, n_cells
-            As in :func:`gbm_constrained.problem.pairs.pair_table`.
-        """
-        sizes = cell_sizes(cells, weight, n_cells)
+    def __init__(self, scores: Array, cells: Array, weight: Array | None, n_cells: int) -> None:
+        self.sizes = cell_sizes(cells, weight, n_cells)
         w = np.ones(np.size(scores)) if weight is None else np.asarray(weight, dtype=np.float64)
-        divisor = np.where(sizes.weight > 0, sizes.weight, 1.0).ravel()
+        divisor = np.where(self.sizes.weight > 0, self.sizes.weight, 1.0).ravel()
         wins = np.zeros((n_cells, n_cells))
-        second = np.zeros((n_cells, n_cells + 1, n_cells + 1))
+        self.second = np.zeros((n_cells, n_cells + 1, n_cells + 1))
         for block in ranked_blocks(scores, cells, weight, n_cells):
             wins += block.wins
             shares = np.column_stack([block.lower / divisor, np.ones(len(block.lower))])
             squares = np.bincount(block.entry, w[block.rows] ** 2, block.weight.size)
             for c, of_cell in enumerate(squares.reshape(block.weight.shape).T):
                 at = np.flatnonzero(of_cell)
-                second[c] += shares[at].T @ (of_cell[at, None] * shares[at])
-        return cls(sizes, table_of_wins(wins), second)
+                self.second[c] += shares[at].T @ (of_cell[at, None] * shares[at])
+        self.table = table_of_wins(wins)
 
 
 def _list_pair_rates(compiled: LinearConstraints) -> tuple[PairRates, Codes, Any]:
@@ -301,11 +288,6 @@ class PairEstimates:
     degrees: Float
     smaller: Float
 
-    @property
-    def variance(self) -> Float:
-        """Variance of each rate, (n_rates,)."""
-        return np.diag(self.covariance)
-
     def intervals(self, level: float = 0.95) -> Float:
         """Compute the interval of each pair rate.
 
@@ -319,16 +301,16 @@ class PairEstimates:
         ndarray of shape (n_rates, 2)
             Within [0, 1]; all of it where a side has one row, and NaN where a side has none.
         """
-        rate = self.rates
+        rate, variance = self.rates, np.diag(self.covariance)
         with np.errstate(invalid="ignore", divide="ignore"):
-            spread = np.sqrt(np.maximum(self.variance, 0.0)) / (rate * (1.0 - rate))
+            spread = np.sqrt(np.maximum(variance, 0.0)) / (rate * (1.0 - rate))
             half = stats.t.isf((1.0 - level) / 2.0, self.degrees) * spread
             half = np.where(spread == 0.0, 0.0, half)  # All scores tie, as those of a constant.
             ends = expit(logit(rate)[:, None] + half[:, None] * [-1.0, 1.0])
         certain = (rate <= 0.0) | (rate >= 1.0)
         exact = np.stack(clopper_pearson(rate * self.smaller, self.smaller, level), axis=-1)
         ends = np.where(certain[:, None], exact, ends)
-        ends = np.where(np.isnan(self.variance)[:, None], [0.0, 1.0], ends)
+        ends = np.where(np.isnan(variance)[:, None], [0.0, 1.0], ends)
         return np.where(np.isnan(rate)[:, None], np.nan, ends)
 
     def interval_of_sum(self, a: Float, constant: float, level: float) -> Float:
@@ -461,13 +443,12 @@ def pair_constraint_interval(constraint: Constraint, sums: PairSums, level: floa
     ndarray of shape (2,)
         NaN where the value is undefined.
     """
-    at, f = sums.intervals(level), sums.values
-    if not constraint.expression.compares_groups or len(at) == 1:
-        return np.asarray(at[0])
+    f = sums.values
+    if not constraint.expression.compares_groups or f.size == 1:
+        return np.asarray(sums.intervals(level)[0])
     if np.isnan(constraint.value(f)):
         return np.full(2, np.nan)
-    strict = sums.intervals(level_of_all(constraint, len(at), level))
-    return worst_interval(constraint, f, at, strict, sums.correlation)
+    return worst_interval(constraint, f, sums.intervals, level, sums.correlation)
 
 
 MAX_PARTS = 64  # Parts up to which the rates of a block are estimated together.
@@ -499,11 +480,8 @@ class PairIntervals(SampledIntervals):
 
     def _sums(self, j: int) -> PairSums:
         """Estimate the functionals of a constraint."""
-        span, blocks, (_, block, every) = (
-            self.compiled.spans[j],
-            self.compiled.pair_blocks,
-            self._rates,
-        )
+        span, blocks = self.compiled.spans[j], self.compiled.pair_blocks
+        _, block, every = self._rates
         coefficients = every[span].toarray()
         is_known = [terms is not None for terms in self.compiled.terms[span]]
         constant = np.where(is_known, self.compiled.constant[span], np.nan)
@@ -539,7 +517,7 @@ class PairIntervals(SampledIntervals):
         codes = position[view.small_codes]
         rows = np.flatnonzero(codes >= 0)
         weight = self.cells.rows.weight
-        moments = PairMoments.of(
+        moments = PairMoments(
             log_odds_of_class(self.margin[rows], block.target),
             codes[rows],
             None if weight is None else weight[rows],

@@ -1,4 +1,4 @@
-"""Bounds and combinations that are refused, and why."""
+"""Bounds, combinations and rows that are refused, and why; priorities."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from pasted import paste
 from sklearn.linear_model import LogisticRegression
 
 import gbm_constrained as gc
 from gbm_constrained.constraints.base import FACTORIES
+from gbm_constrained.constraints.checking import check_decisions
+from gbm_constrained.constraints.selectors import Mask
 from gbm_constrained.fit.model_note import dumps
 
 MASK = np.array([True, False, True, True, False])
@@ -275,3 +281,140 @@ def test_a_function_whose_brackets_are_missing_is_refused_with_them(name):
             refuse()
     assert pickle.loads(pickle.dumps(factory)) is copy.deepcopy(factory) is factory
     assert inspect.signature(factory) == inspect.signature(factory.func)
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(hnp.arrays(bool, st.integers(0, 70)))
+def test_packing_a_mask_loses_nothing(rows):
+    mask = Mask.from_array(rows)
+    assert np.array_equal(mask.to_array(), rows)
+    assert mask == Mask.from_array(rows.tolist() if rows.size else rows)
+    assert mask != Mask.from_array(np.append(rows, False))
+
+
+@pytest.mark.parametrize(
+    ("on", "dtype", "shape"),
+    [
+        (np.array([0, 1, 1]), "int64", "(3,)"),
+        (np.array([0.0, 1.0]), "float64", "(2,)"),
+        (MASK[:, None], "bool", "(5, 1)"),
+        ([True, 1], "int64", "(2,)"),
+        ([0, 2, 3], "int64", "(3,)"),
+    ],
+)
+@pytest.mark.parametrize("rate", [gc.error_rate, gc.log_loss, gc.fnr, gc.fpr])
+def test_rows_that_are_no_mask(rate, on, dtype, shape):
+    """Row numbers and 0/1 columns are refused; the message lists what ``on=`` takes."""
+    with pytest.raises(
+        TypeError, match=r"on= must be a label\(\.\.\.\), .* boolean mask"
+    ) as error:
+        rate(on=on)
+    assert f"dtype {dtype} and shape {shape}" in str(error.value)
+
+
+@pytest.mark.parametrize("on", ["SIRA", 1, True, ("sex", "F")])
+def test_a_name_or_number_for_rows_is_refused(on):
+    """Without label(...) or its column a value selects nothing; the message has it."""
+    first = on[0] if isinstance(on, tuple) else on
+    with pytest.raises(TypeError, match=rf"on= must be a label\(\.\.\.\), .* got {first!r}\.$"):
+        gc.error_rate(on=on)
+
+
+def test_a_mask_is_accepted():
+    assert isinstance(gc.error_rate(on=MASK), gc.Rate)
+
+
+def test_constraints_come_first_by_default():
+    budget = gc.selection_rate() <= 0.05
+    assert (budget.priority, budget.violation_weight) == (1, 1.0)
+    assert budget.with_priority(1) == budget
+    assert str(budget) == "selection_rate <= 0.05"
+    assert repr(budget) == "selection_rate() <= 0.05"
+
+
+def test_a_priority_is_part_of_the_constraint_and_not_of_its_bound():
+    recall = gc.recall() >= 0.3
+    second = recall.with_priority(np.int64(2), weight=np.float32(0.5))
+    assert (second.priority, second.violation_weight) == (2, 0.5)
+    assert type(second.priority) is int
+    assert (second.expression, second.sense, second.bound) == (recall.expression, ">=", 0.3)
+    assert recall.priority == 1
+    assert second != recall
+    assert hash(second) == hash(recall.with_priority(2, weight=0.5))
+    assert second.with_priority(1) == recall
+    assert pickle.loads(pickle.dumps(second)) == second
+
+
+@given(
+    priority=st.integers(1, 9), weight=st.floats(1e-6, 1e6), bound=st.floats(0.0, 1.0),
+)  # fmt: skip
+def test_text_and_print_are_read_as_the_same_constraint(priority, weight, bound):
+    constraint = (gc.gap(gc.tpr(), by="sex") <= bound).with_priority(priority, weight=weight)
+    assert gc.parse_constraint(gc.format_constraint(constraint)) == constraint
+    assert paste(constraint) == constraint
+
+
+def test_presets_and_several_constraints_have_priorities_in_text():
+    found = gc.parse_constraints(
+        "EqualizedOdds(by=sex).with_priority(2, weight=3)\n(fpr <= 0.1) .with_priority(priority=3)"
+    )
+    assert [c.priority for c in found] == [2, 2, 3]
+    assert [c.violation_weight for c in found] == [3.0, 3.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(fpr <= 0.1).with_prio(2)",
+        "(fpr <= 0.1).with_priority()",
+        "(fpr <= 0.1).with_priority(2, 3)",
+        "(fpr <= 0.1).with_priority(weight=3)",
+        "(fpr <= 0.1).with_priority(2, weight=2, weight=3)",
+        "(fpr <= 0.1).hard(2)",
+    ],
+)
+def test_other_methods_and_arguments_are_refused_at_their_place(text):
+    with pytest.raises(ValueError, match=r"\.with_priority\(2\) or .*weight=0\.5") as refused:
+        gc.parse_constraint(text)
+    assert "^^^" in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["(fpr <= 0.1).with_priority", "fpr.with_priority(2) <= 0.1"])
+def test_a_method_without_call_or_constraint_is_refused(text):
+    with pytest.raises(ValueError, match=r"\^"):
+        gc.parse_constraint(text)
+
+
+@pytest.mark.parametrize(
+    ("priority", "error", "message"),
+    [
+        (1.5, TypeError, "priority must be a whole number, got 1.5"),
+        (True, TypeError, "priority must be a whole number, got True"),
+        ("1", TypeError, "priority must be a whole number, got '1'"),
+        (0, ValueError, "priority must be at least 1, which comes first; got 0"),
+    ],
+)
+def test_priorities_are_checked(priority, error, message):
+    with pytest.raises(error, match=message):
+        (gc.fpr() <= 0.1).with_priority(priority)
+
+
+@pytest.mark.parametrize(
+    ("weight", "error"),
+    [(0.0, ValueError), (-1.0, ValueError), (np.inf, ValueError), (np.nan, ValueError),
+     (10**400, ValueError), (True, TypeError), ("2", TypeError), (None, TypeError)],
+)  # fmt: skip
+def test_weights_are_checked(weight, error):
+    with pytest.raises(error, match="weight must be"):
+        (gc.fpr() <= 0.1).with_priority(2, weight=weight)
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [(gc.fpr() <= 0.1).with_priority(2), (gc.fpr() <= 0.1).with_priority(1, weight=2.0)],
+)
+def test_decisions_that_meet_all_alike_refuse_priorities(constraint):
+    with pytest.raises(
+        ValueError, match=r"\(fpr\(\) <= 0.1\).with_priority.* has a priority.*leave"
+    ):
+        check_decisions([gc.fnr() <= 0.1, constraint], "maximize", "of a reason")

@@ -10,8 +10,8 @@ from pasted import paste
 
 import gbm_constrained as gc
 from gbm_constrained import calibration_error, each, gap
+from gbm_constrained.constraints.base import CurveFunction
 from gbm_constrained.constraints.checking import name_positive_class
-from gbm_constrained.constraints.rates import AbsoluteSums
 
 RULES = [
     (calibration_error() <= 0.05, "calibration_error <= 0.05", "calibration_error <= 0.05"),
@@ -53,7 +53,7 @@ def test_names_of_bins_say_which_end_is_inside():
 
 @pytest.mark.parametrize("is_difference", [False, True])
 def test_the_gradient_is_that_of_the_sum(is_difference):
-    function = AbsoluteSums(3, is_difference=is_difference)
+    function = CurveFunction(((1.0, calibration_error(bins=3)),), is_difference=is_difference)
     f = np.random.default_rng(0).normal(size=len(function.signs))
     steps = 1e-6 * np.eye(f.size)
     moved = function.values(f[:, None] + steps) - function.values(f[:, None] - steps)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gbm_constrained as gc
-from gbm_constrained.constraints.base import DifferenceNorm
+from gbm_constrained.constraints.base import CurveFunction
 
 RATES = {"fpr": gc.fpr(), "tpr": gc.tpr(), "accuracy": gc.accuracy()}
 QUOTIENTS = {"precision": gc.precision(), "f1": gc.f1(), "odds": gc.tpr() / gc.accuracy()}
@@ -86,10 +86,12 @@ def test_the_value_is_that_of_the_definition_and_of_the_worst_row(drawn):
 def differences_of(function, own):
     """Compute the differences, at zeros of which norms of an order above one have a kink."""
     found, at = [], 0
-    for is_quotient in function.is_quotient:
-        part = own[at : at + (4 if is_quotient else 2)]
+    for _, of in function.parts:
+        part = own[at : at + 2 * len(of.rates)]
         at += part.size
-        found.append(part[0] / part[1] - part[2] / part[3] if is_quotient else part[0] - part[1])
+        found.append(
+            part[0] / part[1] - part[2] / part[3] if of.is_quotient else part[0] - part[1]
+        )
     return np.array(found)
 
 
@@ -134,7 +136,7 @@ def test_an_undefined_quotient_holds_and_has_no_value():
 
 
 def test_unknown_functionals_stay_unknown():
-    function = DifferenceNorm((1.0,), (True,))
+    function = CurveFunction(((1.0, gc.precision()),))
     assert np.isnan(function.values(np.array([[0.1], [0.2], [np.nan], [0.3]]))[0])
 
 

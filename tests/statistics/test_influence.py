@@ -92,7 +92,7 @@ def test_covariances_are_those_of_means_over_common_rows():
     """The false positive rates of a group and of all rows share the group's negatives."""
     y, group, decided, _ = draw(2)
     cells, compiled = bind(gc.gap(gc.fpr(), by="g", reference=gc.overall) <= 0.1, y, group)
-    found = Influence.of(compiled, CellCounts.of(cells, decided)).covariance()
+    found = Influence(compiled, CellCounts.of(cells, decided)).covariance()
     inside = [(y == 0) & (group == g) for g in "abc"] + [y == 0]
     influence = np.array([m * (decided - decided[m].mean()) / m.sum() for m in inside])
     np.testing.assert_allclose(found, influence @ influence.T, atol=1e-12)
@@ -102,7 +102,7 @@ def test_groups_hold_all_rows_and_weights():
     rng = np.random.default_rng(0)
     cells, decisions = rng.integers(3, size=200), rng.integers(2, size=(2, 200))
     weight = rng.integers(1, 4, size=200).astype(float)
-    groups = RowGroups.of(cells, decisions, weight)
+    groups = RowGroups(cells, decisions, weight)
     assert groups.weight.sum() == weight.sum()
     assert groups.square.sum() == (weight**2).sum()
     tables = groups.tables(groups.weight[None], np.eye(2)[groups.decisions[0]], 3)
@@ -117,7 +117,7 @@ def test_a_rate_varies_as_on_new_rows(is_weighted):
     rng = np.random.default_rng(1)
     x = (rng.random(1000) < 0.3).astype(int)
     weight = rng.uniform(0.5, 2.0, size=1000) if is_weighted else None
-    groups = RowGroups.of(np.zeros(1000, dtype=int), x[None], weight)
+    groups = RowGroups(np.zeros(1000, dtype=int), x[None], weight)
     drawn = groups.resample(4000)
     tables = groups.tables(drawn, np.eye(2)[groups.decisions[0]], 1)[:, 0]
     rates = tables[:, 1] / tables.sum(axis=1)
@@ -129,9 +129,7 @@ def test_a_rate_varies_as_on_new_rows(is_weighted):
 
 
 def test_rows_without_weight_are_never_drawn():
-    groups = RowGroups.of(
-        np.zeros(4, dtype=int), np.array([[0, 0, 1, 1]]), np.array([1.0, 1, 0, 0])
-    )
+    groups = RowGroups(np.zeros(4, dtype=int), np.array([[0, 0, 1, 1]]), np.array([1.0, 1, 0, 0]))
     assert (groups.resample(10)[:, groups.decisions[0] == 1] == 0).all()
 
 
@@ -140,7 +138,7 @@ def test_the_mean_of_amounts_varies_as_on_new_rows():
     rng = np.random.default_rng(3)
     n, x = 1000, (rng.random(1000) < 0.3).astype(int)
     amount = np.where(rng.random(n) < 0.1, 0.0, np.exp(1.5 * rng.normal(size=n)))
-    groups = RowGroups.of(np.zeros(n, dtype=int), x[None], None, [amount])
+    groups = RowGroups(np.zeros(n, dtype=int), x[None], None, [amount])
     assert groups.weight.size < n / 4
     weights = np.vstack([groups.weight, groups.resample(4000)])
     ones, amounts = groups.tables(weights, np.eye(2)[groups.decisions[0]], 1).swapaxes(0, 1)

@@ -1,4 +1,4 @@
-"""Intervals of constraints, by hand and by simulation."""
+"""Intervals of rates, means and calibration errors, by hand and by simulation."""
 
 from __future__ import annotations
 
@@ -7,20 +7,27 @@ import itertools
 import numpy as np
 import pytest
 from counted_data import Data, binary_rules, by
+from predicted_rows import hold_out
 from scipy import optimize, stats
+from scipy.special import expit, logit
 
 import gbm_constrained as gc
+from gbm_constrained import calibration_error, each, gap
 from gbm_constrained.data.rows import Rows
+from gbm_constrained.evaluation.audit import MeasuredRows
 from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.problem.rows import find_bins
 from gbm_constrained.statistics.binomial import clopper_pearson, newcombe_difference
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.intervals import (
     MeanIntervals,
     constraint_intervals,
+    estimate_error,
     functional_intervals,
     level_of_all,
 )
 from gbm_constrained.statistics.p_values import row_p_values
+from gbm_constrained.statistics.sampled_intervals import ScoredDecisions
 
 
 def test_intervals_of_constraints():
@@ -363,3 +370,247 @@ def test_mean_losses_of_groups_and_of_all_rows_share_rows():
     of_b = (group == "b") / 200 * (loss - means[1]) - (loss - means[2]) / n
     expected = means[1] - means[2] + stats.norm.isf(0.025) * np.sqrt((of_b**2).sum())
     assert high == pytest.approx(expected)
+
+
+SINGLE = gc.mean_residual() <= 1.0
+DRAWS = 500
+
+
+def intervals(rules, targets, score, groups=None, weight=None, level=0.95):
+    return hold_out(targets, rules, groups, weight).intervals(score, level)
+
+
+def half_of(values, share):
+    """Half the width of an interval, by the effective number of equal deviations (Kish).
+
+    There is at least one degree of freedom.
+    """
+    deviation = share * (values - share @ values)
+    square = deviation @ deviation
+    effective = square**2 / np.sum(deviation**4)
+    return stats.t.isf(0.025, max(effective - 1, 1)) * np.sqrt(square)
+
+
+@pytest.mark.parametrize("n", [10, 60, 400])
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_a_mean_of_a_sample_of_equal_deviations_has_students_interval(n, level):
+    """Deviations of one size leave all n rows to the effective number."""
+    residual = np.where(np.arange(n) % 2 == 0, 1.0, -1.0) + 0.3
+    _, found, _ = intervals([SINGLE], residual, np.zeros(n), level=level)
+    factor = stats.t.isf((1 - level) / 2, n - 1)
+    half = factor * residual.std() / np.sqrt(n)
+    np.testing.assert_allclose(found[0], [0.3 - half, 0.3 + half], rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_normal_sample_has_nearly_the_interval_of_a_t_test(seed):
+    """The effective number is below n, and the empirical variance has n in its denominator."""
+    residual = np.random.default_rng(seed).normal(0.4, 2.0, 300)
+    _, found, _ = intervals([SINGLE], residual, np.zeros(300))
+    expected = stats.ttest_1samp(residual, 0.0).confidence_interval(0.95)
+    np.testing.assert_allclose(found[0].mean(), residual.mean(), rtol=1e-12)
+    assert np.diff(found[0])[0] == pytest.approx(expected.high - expected.low, rel=0.02)
+
+
+def test_large_samples_have_the_normal_interval():
+    residual = np.random.default_rng(0).normal(size=20_000)
+    _, found, _ = intervals([SINGLE], residual, np.zeros(20_000))
+    half = stats.norm.isf(0.025) * residual.std() / np.sqrt(20_000)
+    np.testing.assert_allclose(np.diff(found[0]), 2 * half, rtol=1e-3)
+
+
+def test_intervals_are_of_the_function_that_a_rule_names():
+    rng = np.random.default_rng(0)
+    y, f = rng.normal(size=(2, 500))
+    rules = [
+        gc.mean_loss("squared") <= 9,
+        gc.mean_prediction() <= 9,
+        gc.share_above(0.5) <= 0.9,
+        gc.coverage() <= 0.9,
+    ]
+    values = [(y - f) ** 2, f, f > 0.5, y <= f]
+    functionals, found, of_functionals = intervals(rules, y, f)
+    for value, functional, interval in zip(values, functionals, found, strict=True):
+        assert functional == pytest.approx(np.mean(value), rel=1e-12)
+        assert interval.mean() == pytest.approx(np.mean(value), rel=1e-9)
+        half = half_of(value, np.full(500, 1 / 500))
+        assert np.diff(interval)[0] == pytest.approx(2 * half, rel=1e-9)
+    np.testing.assert_allclose(found[:2], of_functionals[:2])
+
+
+def test_a_repeated_row_counts_once_where_it_has_a_weight():
+    """Weight is no number of rows: ten rows of weight 100 leave a mean of ten rows."""
+    residual = np.random.default_rng(1).normal(size=10)
+    _, light, _ = intervals([SINGLE], residual, np.zeros(10))
+    _, heavy, _ = intervals([SINGLE], residual, np.zeros(10), weight=np.full(10, 100.0))
+    np.testing.assert_allclose(heavy, light, rtol=1e-12)
+    uneven = np.where(np.arange(10) < 2, 100.0, 1.0)
+    _, few, _ = intervals([SINGLE], residual, np.zeros(10), weight=uneven)
+    half = half_of(residual, uneven / uneven.sum())
+    assert np.diff(few[0])[0] == pytest.approx(2 * half, rel=1e-9)
+
+
+def test_one_row_has_an_interval_of_no_width():
+    """A deviation of one row from its own mean says nothing, as for counted losses."""
+    _, found, _ = intervals([SINGLE], [2.0], np.zeros(1))
+    np.testing.assert_allclose(found[0], [2.0, 2.0])
+
+
+SIZES = {"few": 8, "some": 30, "unequal": 90}
+GROUPS = {name: (np.arange(n) < n // 4).astype(int) for name, n in SIZES.items()}
+
+
+def uniform(rng, group):
+    return rng.uniform(size=group.size)
+
+
+def normal(rng, group):
+    return rng.normal(1.0 + group, 1.0 + group)
+
+
+APART = gc.gap(gc.mean_prediction(), by="g", min_group_size=1) <= 1.0
+DIFFERENCE = gc.mean_prediction(on={"g": 1}) - gc.mean_prediction(on={"g": 0}) <= 2.0
+COVERED = {
+    "mean of 8": (gc.mean_prediction(on={"g": 0}) <= 9.0, normal, "few", 1.0),
+    "mean of 30": (gc.mean_prediction(on={"g": 0}) <= 9.0, normal, "some", 1.0),
+    "loss": (gc.mean_loss("absolute") <= 9.0, uniform, "some", 0.5),
+    "square": (gc.mean_loss("squared") <= 9.0, uniform, "some", 1 / 3),
+    "share": (gc.share_above(0.3) <= 1.0, uniform, "unequal", 0.7),
+    "gap": (APART, normal, "unequal", 1.0),
+    "difference": (DIFFERENCE, normal, "unequal", 1.0),
+}
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+@pytest.mark.parametrize("name", COVERED)
+def test_intervals_cover_the_true_value(name, is_weighted):
+    """As often as they say, within three standard errors of the simulation; targets are zero."""
+    rule, sample, size, truth = COVERED[name]
+    rng = np.random.default_rng(0)
+    group = GROUPS[size]
+    weight = rng.uniform(0.5, 1.5, group.size) if is_weighted else None
+    rows = hold_out(np.zeros(group.size), [rule], group, weight)
+    hits = 0
+    for _ in range(DRAWS):
+        low, high = rows.intervals(sample(rng, group))[1][0]
+        hits += low <= truth <= high
+    nominal = 0.95
+    assert hits / DRAWS >= nominal - 3 * np.sqrt(nominal * (1 - nominal) / DRAWS)
+
+
+def test_a_sum_of_gaps_has_the_interval_of_its_normal_groups():
+    """With two groups and one sign, the sum of two gaps of a mean is twice a normal difference."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(["a", "b"], 400)
+    score = rng.normal(size=800) + np.where(groups == "a", 1.0, 0.0)
+    gap = gc.gap(gc.mean_prediction(), by="g")
+    _, found, _ = intervals([gap + gap <= 1.0], np.zeros(800), score, groups)
+    first, second = score[groups == "a"], score[groups == "b"]
+    error = np.sqrt(first.var() / 400 + second.var() / 400)
+    middle = 2.0 * (first.mean() - second.mean())
+    expected = middle + 2.0 * error * np.array([-1.96, 1.96])
+    np.testing.assert_allclose(found[0], expected, atol=0.02)
+
+
+# Probability of the positive class, given the probability of the model.
+POPULATIONS = {
+    "calibrated": lambda p: p,
+    "too small": lambda p: expit(logit(p) + 0.6),
+    "too extreme": lambda p: expit(0.5 * logit(p)),
+    "half": lambda p: np.where(p > 0.5, p, 0.7 * p),
+}
+SHARE = np.linspace(0.0005, 0.9995, 20_000)
+
+
+def truth_of(share, bins=10):
+    """Find the error of a population of uniform probabilities."""
+    residuals = np.bincount(find_bins(SHARE, bins), share(SHARE) - SHARE, bins)
+    return np.abs(residuals / SHARE.size).sum()
+
+
+def measure(rules, y, p, columns=None, weight=None):
+    rows = Rows(y, np.arange(2), weight, columns or {})
+    cells, compiled = compile_constraints(rules, rows)
+    scored = ScoredDecisions((p > 0.5).astype(np.intp), probability=p)
+    return MeasuredRows.of(cells, compiled, scored, 0.95)
+
+
+@pytest.mark.parametrize("name", POPULATIONS)
+@pytest.mark.parametrize("n", [200, 1500])
+def test_intervals_cover_the_population(name, n):
+    """Of 200 samples at level 0.95 the binomial 99.9% range of misses is 2 to 22."""
+    share, rng, found = POPULATIONS[name], np.random.default_rng(0), []
+    truth = truth_of(share)
+    for _ in range(200):
+        p = rng.random(n)
+        y, at = (rng.random(n) < share(p)).astype(int), find_bins(p, 10)
+        means, squares = (np.bincount(at, (y - p) ** k, 10) / n for k in (1, 2))
+        found.append(estimate_error(means, np.sqrt((squares - means**2) / n), 0.95))
+    corrected, low, high = np.array(found).T
+    assert ((low > truth) | (truth > high)).sum() <= 22
+    # Half of the width is less than four times that of a sum of known signs.
+    assert (high - low).mean() < 4.0 * 2.0 * 1.96 * np.sqrt(np.mean(SHARE * (1 - SHARE)) / n)
+    assert np.abs(corrected.mean() - truth) < 0.6 * np.sqrt(10 * 0.25 / n)
+
+
+@pytest.mark.parametrize("compare", [each, gap])
+def test_intervals_of_groups_cover_the_population(compare):
+    rng, missed = np.random.default_rng(1), 0
+    shares = {"a": POPULATIONS["calibrated"], "b": POPULATIONS["too small"]}
+    errors = [truth_of(share) for share in shares.values()]
+    truth = max(errors) if compare is each else np.ptp(errors)
+    for _ in range(60):
+        p, group = rng.random(800), rng.choice(["a", "b"], 800)
+        share = np.where(group == "a", shares["a"](p), shares["b"](p))
+        y = (rng.random(800) < share).astype(int)
+        rules = [compare(calibration_error(), by="g") <= 0.1]
+        low, high = measure(rules, y, p, {"g": group}).sampled.constraints[0]
+        missed += not low <= truth <= high
+    assert missed <= 9  # The binomial 99.9% range ends there.
+
+
+def test_the_error_of_a_mean_residual_is_that_of_a_weighted_mean():
+    rng = np.random.default_rng(2)
+    p, weight, group = rng.random(300), rng.gamma(2.0, size=300), rng.choice(["a", "b"], 300)
+    y = (rng.random(300) < p).astype(int)
+    rules = [each(calibration_error(bins=3), by="g") <= 0.1]
+    measured = measure(rules, y, p, {"g": group}, weight)
+    for k, (g, b) in enumerate((g, b) for g in "ab" for b in range(3)):
+        at = group == g
+        values, w = ((y - p) * (find_bins(p, 3) == b))[at], weight[at]
+        mean = w @ values / w.sum()
+        error = np.sqrt((w**2 * (values - mean) ** 2).sum()) / w.sum()
+        half = stats.norm.isf(0.025) * error
+        assert measured.functionals[k] == pytest.approx(mean, abs=1e-12)
+        np.testing.assert_allclose(
+            measured.sampled.functionals[k], [mean - half, mean + half], rtol=0, atol=1e-12
+        )
+
+
+def test_the_interval_of_a_bin_far_from_zero_is_that_of_a_mean():
+    corrected, low, high = estimate_error(np.array([0.3]), np.array([0.01]), 0.95)
+    assert high == pytest.approx(0.3 + 1.96 * 0.01, abs=1e-4)
+    assert low == pytest.approx(0.3 - 1.96 * 0.01, abs=1e-3)  # Its noise is drawn.
+    assert corrected == pytest.approx(0.3, abs=1e-3)
+
+
+def test_the_lower_end_leaves_out_what_is_noise():
+    errors = np.full(10, 0.01)
+    _, low, high = estimate_error(errors, errors, 0.95)  # Noise alone would give 0.08 in the mean.
+    assert low == 0.0
+    assert high == pytest.approx(0.1 + 1.96 * 0.01 * np.sqrt(10), abs=1e-4)
+    assert np.isnan(estimate_error(np.full(2, np.nan), errors[:2], 0.95)).all()
+
+
+def test_empty_groups_have_no_interval():
+    y, p = np.arange(40) % 2, np.linspace(0.05, 0.95, 40)
+    rows = Rows(y, np.arange(2), columns={"g": np.repeat(["a", "b"], 20)})
+    rules = [gap(calibration_error(), by="g", min_group_size=1) <= 0.1]
+    _, like = compile_constraints(rules, rows)
+    some = rows.take(np.arange(20))
+    cells, compiled = compile_constraints(rules, some, like)
+    scored = ScoredDecisions(np.zeros(20, dtype=np.intp), probability=p[:20])
+    measured = MeasuredRows.of(cells, compiled, scored, 0.95)
+    assert np.isnan(measured.values).all()
+    assert np.isnan(measured.sampled.constraints).all()
+    assert gc.calibration_error().range == (0.0, 1.0)

@@ -790,7 +790,7 @@ class GroupROCDisplay(Display):
         other[-1] = True
         sides = PairRates(np.kron(own, [False, True]), np.kron(other, [True, False]))
         cells = 2 * codes + is_positive
-        moments = PairMoments.of(scores, cells, weight, 2 * n)
+        moments = PairMoments(scores, cells, weight, 2 * n)
         found = estimate_pair_rates(moments, sides)
         sizes = [(inside @ moments.sizes.count.ravel()).astype(np.int64) for inside in sides]
         of_groups = [x[:-1] for x in (*sizes, found.rates, *found.intervals(level).T)]
