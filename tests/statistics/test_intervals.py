@@ -14,7 +14,7 @@ from scipy.special import expit, logit
 import gbm_constrained as gc
 from gbm_constrained import calibration_error, each, gap
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.evaluation.audit import MeasuredRows
+from gbm_constrained.evaluation.audit import measure_rows
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.rows import find_bins
 from gbm_constrained.statistics.binomial import clopper_pearson, newcombe_difference
@@ -532,7 +532,7 @@ def measure(rules, y, p, columns=None, weight=None):
     rows = Rows(y, np.arange(2), weight, columns or {})
     cells, compiled = compile_constraints(rules, rows)
     scored = ScoredDecisions((p > 0.5).astype(np.intp), probability=p)
-    return MeasuredRows.of(cells, compiled, scored, 0.95)
+    return measure_rows(cells, compiled, scored)
 
 
 @pytest.mark.parametrize("name", POPULATIONS)
@@ -610,7 +610,7 @@ def test_empty_groups_have_no_interval():
     some = rows.take(np.arange(20))
     cells, compiled = compile_constraints(rules, some, like)
     scored = ScoredDecisions(np.zeros(20, dtype=np.intp), probability=p[:20])
-    measured = MeasuredRows.of(cells, compiled, scored, 0.95)
+    measured = measure_rows(cells, compiled, scored)
     assert np.isnan(measured.values).all()
     assert np.isnan(measured.sampled.constraints).all()
     assert gc.calibration_error().range == (0.0, 1.0)
