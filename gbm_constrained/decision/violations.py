@@ -40,7 +40,7 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.histograms import Candidates, DecisionCounts, FunctionalsAlongLine
 from gbm_constrained.decision.rules import calibrate_scores, decide_by_costs, probabilities_of
 from gbm_constrained.problem.linear_constraints import (
-    Curve,
+    CurveDirections,
     LinearConstraints,
     find_levels,
     solve_linear_programme,
@@ -223,7 +223,7 @@ class _Curve:
     by all that rates can be apart.
     """
 
-    curve: Curve
+    curve: CurveDirections
     at: Codes  # Positions of the functionals among the values.
     constant: Float
     smallest: Float  # Smallest denominators, which have :data:`FEWEST_ROWS` rows.

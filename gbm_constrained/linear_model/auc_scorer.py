@@ -66,7 +66,6 @@ from gbm_constrained.solvers.level_set import (
     SaddleProblem,
     ScoreFunction,
     SquareSurrogate,
-    StepSizes,
     density_ratios,
     find_optimum,
     follow_levels,
@@ -473,15 +472,17 @@ def make_problem(
     score = SigmoidNetwork.of(X, hidden, weight) if hidden else LinearScore.of(X, weight)
     start = Primal(score.start(random_state), np.zeros(2 * surrogate.n_pairs))
     scale = score.mean_squared_gradient(start.parameters, X)
-    steps = StepSizes(
+    problem = SaddleProblem(
+        surrogate,
+        score,
+        DualGeometry(surrogate.owner, surrogate.n_functions, parameters.interval),
         parameters.learning_rate,
         parameters.dual_learning_rate,
         scale if scale > 0 else 1.0,
         parameters.batch_size,
+        parameters.proximal_weight if hidden else 0.0,
     )
-    geometry = DualGeometry(surrogate.owner, surrogate.n_functions, parameters.interval)
-    proximal_weight = parameters.proximal_weight if hidden else 0.0
-    return SaddleProblem(surrogate, score, geometry, steps, proximal_weight), start
+    return problem, start
 
 
 def make_search(parameters: Any, problem: SaddleProblem, start: Primal) -> LevelSetSearch:
@@ -535,8 +536,8 @@ def _solve_exactly(problem: SaddleProblem, X: Array, ratios: Float) -> Level:
     found = find_optimum(surrogate, score.features.divide(X), ratios)
     share = np.append(1.0, found.multipliers) / (1.0 + found.multipliers.sum())
     moments = surrogate.moments(score.scores(found.weights, X), ratios)
-    best = surrogate.best_scalars(moments)
-    point = Primal(found.weights, np.concatenate([best.a, best.b]))
+    a, b, _ = surrogate.best_scalars(moments)
+    point = Primal(found.weights, np.concatenate([a, b]))
     return Level(0, float(found.values[0]), 0.0, point, share, X.shape[0], np.nan)
 
 

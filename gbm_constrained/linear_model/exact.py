@@ -77,7 +77,6 @@ from gbm_constrained.problem.regression import (
 from gbm_constrained.solvers.abpp import ABPPSolver
 from gbm_constrained.solvers.base import Record, Solver
 from gbm_constrained.solvers.cbpr import FEASIBLE, AutoSolver, CBPRSolver
-from gbm_constrained.solvers.outer_loop import OuterLoop
 
 MAX_DENSE = 1500  # Largest number of weights whose second moments are factorised.
 
@@ -544,7 +543,7 @@ class DictionaryLearner(LinearScores):
         together = self.largest_eigenvalue(inverse @ r)
         return np.sqrt(squares), float(np.sqrt(max(together, 1.0)))  # It is 0 without constraints.
 
-    def solver(self, kind: type[OuterLoop] = ABPPSolver, **options: Any) -> OuterLoop:
+    def solver(self, kind: type[ABPPSolver] = ABPPSolver, **options: Any) -> ABPPSolver:
         """Make an ABPP or CBPR solver with the constants of this learner.
 
         tau defaults to a quarter of what boosters take, 1 for a binary margin, 1/2 for softmax
@@ -583,7 +582,7 @@ class DictionaryLearner(LinearScores):
         n_iterations: int = 1000,
         tol: float = 1e-6,
         start: Float | None = None,
-        solver: OuterLoop | None = None,
+        solver: ABPPSolver | None = None,
         **options: Any,
     ) -> Solution:
         """Run ABPP until the residual is at most `tol`, or for `n_iterations` iterations.
@@ -611,7 +610,7 @@ class DictionaryLearner(LinearScores):
         n_iterations: int,
         tol: float = 0.0,
         start: Float | None = None,
-        solver: OuterLoop | None = None,
+        solver: ABPPSolver | None = None,
         *,
         adaptive: bool = False,
         is_over: Callable[[int], bool] = lambda n_iterations: False,
@@ -650,7 +649,6 @@ class DictionaryLearner(LinearScores):
         if isinstance(solver, CBPRSolver):
             yield from self._outer_path(n_iterations, tol, start, solver, is_over)
             return
-        assert isinstance(solver, ABPPSolver)
         x = np.zeros(self.shape) if start is None else np.array(start, dtype=np.float64)
         x_sum, y_sum, total = np.zeros(self.shape), np.zeros(len(lag.constraints)), 0.0
         slopes, units = np.zeros(len(lag.constraints)), lag.constants.units
@@ -660,7 +658,7 @@ class DictionaryLearner(LinearScores):
             point = lag.at(self.margin(x))
             if is_on_path:
                 slopes = np.maximum(slopes, lag.constants.observe_lipschitz(point))
-                solver.dual.lipschitz = slopes
+                solver.current_lipschitz = slopes
             solver.begin_iteration(point)
             previous, x = x, subproblems.solve(x)
             y, t = solver.multipliers, solver.ergodic_weights[k]
@@ -668,7 +666,7 @@ class DictionaryLearner(LinearScores):
             margin = self.margin(x)
             g = lag.constraints.rates(lag.at(margin).statistics()) - solver.bounds
             if adaptive:
-                solver.dual.strides.adapt(g, y)
+                solver.adapt_strides(g, y)
             assert solver.centre is not None
             D = (
                 lag.bregman(margin, solver.centre)
@@ -968,7 +966,7 @@ def follow_iterates(
                 fit = make_fit(options.with_abpp())
                 fit.measure()
             learner = _make_learner(model, fit)
-    assert isinstance(fit.solver, OuterLoop)
+    assert isinstance(fit.solver, ABPPSolver)
     method, notifier = fit.options.method, fit.notifier
     adaptive = method.sigma is None and method.outlier_clip is None
     iterates = IterateChoice(learner, fit.options, model.tol)

@@ -55,8 +55,8 @@ from gbm_constrained.fit.fit import ConstrainedFit
 from gbm_constrained.solvers.base import Record
 from gbm_constrained.solvers.dataset_rates import (
     MajorizationMinimization,
+    MajorizationStep,
     Start,
-    Step,
     find_intercept_shift,
     find_start,
     ramp,
@@ -443,7 +443,9 @@ class RampFit:
         self.problem = rate_problem_of(fit.problem.cells, fit.problem.compiled, factor)
         self.model = WeightedSVM(X, 2.0 / (C * fit.solver.lagrangian.total_weight))
 
-    def solve(self, method: MajorizationMinimization, given: Float | None) -> list[Step]:
+    def solve(
+        self, method: MajorizationMinimization, given: Float | None
+    ) -> list[MajorizationStep]:
         """Take steps until the progress is small, a callback ends them, or time is over.
 
         `given` are coefficients to start from.
@@ -451,7 +453,7 @@ class RampFit:
         self.method, self.is_given = method, given is not None
         self.start: Start = find_start(self.problem, self.model, method, given)
         notifier = self.fit.notifier
-        steps: list[Step] = []
+        steps: list[MajorizationStep] = []
         notifier.is_training_over(0)  # The call starts the clock of the time limit.
         try:
             for step in method.iterate(self.problem, self.model, self.start.coefficients):
@@ -466,7 +468,7 @@ class RampFit:
             self.fit.hide_progress()
         return steps
 
-    def warn(self, steps: Sequence[Step]) -> None:
+    def warn(self, steps: Sequence[MajorizationStep]) -> None:
         """Warn of bounds that have not closed, and of steps that ended far from the last."""
         if self.is_given and np.isnan(self.start.factor):
             issue_warning(
@@ -495,7 +497,7 @@ class RampFit:
                 "GC304",
             )
 
-    def _record(self, iteration: int, step: Step, multipliers: Float) -> None:
+    def _record(self, iteration: int, step: MajorizationStep, multipliers: Float) -> None:
         """Add a step to the history of the solver, with the multipliers of the next one."""
         solver = self.fit.solver
         lagrangian = solver.lagrangian
@@ -538,7 +540,7 @@ class RampFit:
         values = compiled.values(compiled.functionals(expected))
         return pd.Series(values, compiled.names, name="ramp value")
 
-    def describe(self, steps: Sequence[Step], shift: float) -> pd.DataFrame:
+    def describe(self, steps: Sequence[MajorizationStep], shift: float) -> pd.DataFrame:
         """Make the table of the certificate."""
         names = ("objective", "violation", "lower", "upper", "n_cuts", "n_steps", "seconds")
         table = pd.DataFrame({name: [getattr(step, name) for step in steps] for name in names})

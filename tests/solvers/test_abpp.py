@@ -16,7 +16,7 @@ def trajectory(mu, n_iterations, tau=0.5, **options):
     for _ in range(n_iterations):
         solver(HALF)
         taus.append(1 / solver.inverse_tau)
-        sigmas.append(solver.ergodic_weights[-1] * solver.dual.sigma)
+        sigmas.append(solver.ergodic_weights[-1] * solver.sigma)
     return np.array(taus), np.array(sigmas)
 
 
@@ -56,7 +56,7 @@ def test_ergodic_weights_and_extrapolation_fit_together(mu):
     assert t[0] == 1.0
     rates = np.array([r.rates[0] for r in solver.history])
     multipliers = np.array([r.multipliers[0] for r in solver.history])
-    step = solver.dual.sigma * t[1:] / 0.125
+    step = solver.sigma * t[1:] / 0.125
     z = np.diff(multipliers) / step
     theta = (z - (rates[1:] - 0.1)) / np.diff(rates)
     np.testing.assert_allclose(t[1:] * theta, t[:-1], rtol=1e-9)
@@ -74,12 +74,12 @@ def test_default_steps_are_the_largest_the_theory_allows(n_classes, tau):
         own, norm = lag.constants.lipschitz()
         scaled = lag.constants.sensitivities.toarray() / own[:, None]
         assert norm == pytest.approx(np.linalg.norm(scaled, 2), rel=1e-12)
-        assert np.array_equal(solver.dual.lipschitz, own)
-        assert solver.dual.tau == tau
-        assert solver.dual.tau * solver.dual.sigma * norm**2 == pytest.approx(1.0, rel=1e-12)
+        assert np.array_equal(solver.current_lipschitz, own)
+        assert solver.tau == tau
+        assert solver.tau * solver.sigma * norm**2 == pytest.approx(1.0, rel=1e-12)
         assert np.isclose(norm, 1.0) == alone
-        assert ABPPSolver(lag, tau=0.1).dual.sigma == pytest.approx(solver.dual.sigma * tau / 0.1)
-        assert ABPPSolver(lag, tau=0.1, sigma=7.0).dual.sigma == 7.0
+        assert ABPPSolver(lag, tau=0.1).sigma == pytest.approx(solver.sigma * tau / 0.1)
+        assert ABPPSolver(lag, tau=0.1, sigma=7.0).sigma == 7.0
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -92,11 +92,11 @@ def test_boosters_take_losses_to_be_no_steeper_than_rates(n_classes):
     lazy, exact = ABPPSolver(lag, lazy=True), ABPPSolver(lag)
     slope = rate_lipschitz(n_classes)
     np.testing.assert_allclose(
-        lazy.dual.lipschitz, build(y, rates, weight).constants.lipschitz()[0]
+        lazy.current_lipschitz, build(y, rates, weight).constants.lipschitz()[0]
     )
-    np.testing.assert_allclose(lazy.dual.lipschitz, lag.constants.lipschitz(slope)[0])
-    np.testing.assert_allclose(exact.dual.lipschitz, 4 * lazy.dual.lipschitz)
-    assert lazy.dual.sigma == pytest.approx(exact.dual.sigma)
+    np.testing.assert_allclose(lazy.current_lipschitz, lag.constants.lipschitz(slope)[0])
+    np.testing.assert_allclose(exact.current_lipschitz, 4 * lazy.current_lipschitz)
+    assert lazy.sigma == pytest.approx(exact.sigma)
 
 
 def test_the_dual_step_of_each_constraint_is_over_its_squared_constant():
@@ -106,9 +106,7 @@ def test_the_dual_step_of_each_constraint_is_over_its_squared_constant():
     solver = ABPPSolver(lag)
     solver(np.where(y == 1, -1.0, 1.0))
     squares = (0.25 / np.sqrt([0.9, 0.1])) ** 2
-    np.testing.assert_allclose(
-        solver.multipliers, solver.dual.sigma / squares * [0.9, 0.8], rtol=1e-12
-    )
+    np.testing.assert_allclose(solver.multipliers, solver.sigma / squares * [0.9, 0.8], rtol=1e-12)
 
 
 def test_steps_do_not_depend_on_the_number_of_rows():
@@ -127,9 +125,9 @@ def test_lipschitz_constants_of_another_distance():
     """Given constants replace those in scores; the default sigma is safe for any m constraints."""
     lag = build(Y, [gc.fpr() <= 0.1, gc.fnr() <= 0.1])
     solver = ABPPSolver(lag, tau=0.5, lipschitz=np.array([1.0, 10.0]))
-    assert solver.dual.sigma == pytest.approx(1 / (0.5 * 2))
+    assert solver.sigma == pytest.approx(1 / (0.5 * 2))
     solver(-NONE)
-    np.testing.assert_allclose(solver.multipliers, solver.dual.sigma * np.array([0.9, 0.009]))
+    np.testing.assert_allclose(solver.multipliers, solver.sigma * np.array([0.9, 0.009]))
 
 
 def test_the_dual_step_extrapolates():
@@ -139,7 +137,7 @@ def test_the_dual_step_extrapolates():
     sigma / L^2 = 2.
     """
     solver = ABPPSolver(build(Y, [gc.fnr() <= 0.1]))
-    assert (solver.dual.tau, solver.dual.sigma) == pytest.approx((4.0, 0.25))
+    assert (solver.tau, solver.sigma) == pytest.approx((4.0, 0.25))
     solver(HALF)
     assert solver.multipliers == pytest.approx([2 * 0.4])
     solver(QUARTER)

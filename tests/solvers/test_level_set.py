@@ -14,7 +14,6 @@ from gbm_constrained.solvers.level_set import (
     Primal,
     SaddleProblem,
     SquareSurrogate,
-    StepSizes,
     density_ratios,
     find_optimum,
     follow_levels,
@@ -30,8 +29,8 @@ def make_saddle(problem, rules, score, learning_rate=0.5, proximal_weight=0.0):
     geometry = DualGeometry(surrogate.owner, surrogate.n_functions, 3.0)
     start = Primal(score.start(np.random.RandomState(0)), np.zeros(2 * surrogate.n_pairs))
     scale = score.mean_squared_gradient(start.parameters, problem.X)
-    steps = StepSizes(learning_rate, 2.0, scale, BATCH)
-    return SaddleProblem(surrogate, score, geometry, steps, proximal_weight), start
+    steps = learning_rate, 2.0, scale, BATCH
+    return SaddleProblem(surrogate, score, geometry, *steps, proximal_weight), start
 
 
 def evaluate(saddle, problem, level):

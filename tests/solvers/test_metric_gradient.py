@@ -1,5 +1,7 @@
 """Estimates of a metric's gradient in its surrogates, against functions that are known."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from black_box_problems import Coordinates, by_label, draw_rows, on_parameters, on_rows
@@ -8,13 +10,10 @@ from scipy.stats import norm
 from gbm_constrained.metrics import surrogate
 from gbm_constrained.metrics.surrogates import SurrogateLosses
 from gbm_constrained.solvers.black_box import (
-    ESTIMATORS,
+    AdaptiveSurrogates,
     BlackBoxProblem,
-    Perturbation,
-    count_calls,
-    difference,
-    difference_in_two_steps,
-    interpolate,
+    EstimatorName,
+    estimate_gradient,
     solve_least_norm,
 )
 
@@ -26,12 +25,17 @@ def random(seed=0):
     return np.random.RandomState(seed)
 
 
+def count_calls(estimator, m):
+    options = AdaptiveSurrogates(estimator=estimator, n_perturbations=m)
+    return options.calls_per_iteration - 1
+
+
 @pytest.mark.parametrize("sigma", [0.1, 3.0])
 @pytest.mark.parametrize("count", [2, 10])
 @pytest.mark.parametrize("loss", ["log_loss", "hinge", "sigmoid", "squared"])
 def test_interpolation_of_a_linear_metric_is_exact(sigma, count, loss):
     problem = on_rows(0, lambda u: WEIGHTS @ u + 0.4, loss)
-    found = interpolate(problem, PARAMETERS, Perturbation(sigma, 0.0, count), random())
+    found = estimate_gradient("interpolation", problem, PARAMETERS, sigma, 0.0, count, random())
     np.testing.assert_allclose(found.gradient, WEIGHTS, rtol=0, atol=1e-8)
     assert problem.metric.calls == count_calls("interpolation", count)
     assert not found.is_flat
@@ -46,8 +50,8 @@ def test_the_error_of_interpolation_of_a_quadratic_metric_falls_with_sigma():
         np.mean(
             [
                 np.linalg.norm(
-                    interpolate(
-                        problem, PARAMETERS, Perturbation(sigma, 0.0, 100), random(seed)
+                    estimate_gradient(
+                        "interpolation", problem, PARAMETERS, sigma, 0.0, 100, random(seed)
                     ).gradient
                     - exact
                 )
@@ -69,7 +73,7 @@ def test_errors_of_a_geometric_mean_are_known(K, expected):
     for seed in range(200):
         z = 0.1 + 0.9 * rng.random(K)
         problem = on_parameters(Coordinates(K), K, lambda z: np.prod(z) ** (1 / len(z)))
-        found = interpolate(problem, z, Perturbation(0.01, 0.0, 100), random(seed)).gradient
+        found = estimate_gradient("interpolation", problem, z, 0.01, 0.0, 100, random(seed))[0]
         squares.append(np.sum((found - np.prod(z) ** (1 / K) / (K * z)) ** 2))
     if K == 1:
         assert np.mean(squares) < 1e-24
@@ -84,12 +88,8 @@ def test_surrogates_that_move_together_share_their_weight():
     problem = on_rows(0, lambda u: 0.0)
     scores_loss = problem.metric
     scores_loss.function = lambda scores: twice.values(scores)[:2] @ [0.6, 0.2]
-    found = interpolate(
-        BlackBoxProblem(problem.space, twice, scores_loss),
-        PARAMETERS,
-        Perturbation(0.3, 0.0, 20),
-        random(),
-    )
+    problem = BlackBoxProblem(problem.space, twice, scores_loss)
+    found = estimate_gradient("interpolation", problem, PARAMETERS, 0.3, 0.0, 20, random())
     np.testing.assert_allclose(found.gradient, [0.3, 0.2, 0.3], atol=1e-8)
     np.testing.assert_array_equal(found.moves_together, [True, False, True])
 
@@ -110,8 +110,7 @@ def test_shifted_scores_of_a_linear_metric_give_its_gradient(estimator, share):
     """Wide draws ask for surrogates below zero, and those that are drawn anew bias no estimate."""
     problem = on_rows(1, lambda u: np.array([1.0, 2.0]) @ u + 0.4)
     sigma = share * problem.profile(PARAMETERS).max()
-    by = Perturbation(sigma, sigma, 10)
-    found = ESTIMATORS[estimator](problem, PARAMETERS, by, random())
+    found = estimate_gradient(estimator, problem, PARAMETERS, sigma, sigma, 10, random())
     np.testing.assert_allclose(found.gradient, [1.0, 2.0], rtol=1e-8)
     assert (found.redrawn > 0) == (share > 1)
     assert problem.metric.calls == count_calls(estimator, 10)
@@ -125,10 +124,8 @@ def test_two_steps_at_a_kink_are_right_in_the_mean():
     assert not is_out.any()
     at_start = type(problem.space)(np.zeros((40, 1)), np.zeros((40, 1)), start, start)
     problem = BlackBoxProblem(at_start, problem.surrogates, problem.metric, problem.surrogates)
-    source, by = random(), Perturbation(0.1, 0.05, 20)
-    draws = np.array(
-        [difference_in_two_steps(problem, np.zeros(1), by, source).gradient for _ in range(150)]
-    )
+    given = "two_step", problem, np.zeros(1), 0.1, 0.05, 20, random()
+    draws = np.array([estimate_gradient(*given).gradient for _ in range(150)])
     error = draws.std(axis=0, ddof=1) / np.sqrt(len(draws))
     p = norm.cdf(0.1 / np.sqrt(2 * (0.1**2 + 0.05**2)))
     assert p == pytest.approx(0.7365, abs=1e-4)
@@ -143,25 +140,24 @@ def test_a_sigma_without_targets_in_range_is_refused():
     problem = on_rows(0, np.sum)
     problem = BlackBoxProblem(problem.space, bounded, problem.metric, bounded)
     with pytest.raises(ValueError, match=r"sigma=1e\+09 asks for values .*give a smaller sigma"):
-        difference(problem, PARAMETERS, Perturbation(1e9, 0.0, 5), random())
+        estimate_gradient("finite_differences", problem, PARAMETERS, 1e9, 0.0, 5, random())
 
 
 @pytest.mark.parametrize("name", ["finite_differences", "two_step"])
 def test_shifts_of_scores_need_their_own_surrogates(name):
     problem = on_rows(0, np.sum)
-    by = Perturbation(0.1, 0.1, 5)
     without = BlackBoxProblem(problem.space, problem.surrogates, problem.metric)
     with pytest.raises(ValueError, match="use estimator='interpolation'"):
-        ESTIMATORS[name](without, PARAMETERS, by, random())
+        estimate_gradient(name, without, PARAMETERS, 0.1, 0.1, 5, random())
     shared = SurrogateLosses([surrogate(), surrogate("hinge")], draw_rows(0)[1])
     overlapping = BlackBoxProblem(problem.space, shared, problem.metric, shared)
     with pytest.raises(ValueError, match="share rows"):
-        ESTIMATORS[name](overlapping, PARAMETERS, by, random())
+        estimate_gradient(name, overlapping, PARAMETERS, 0.1, 0.1, 5, random())
 
 
-@pytest.mark.parametrize("name", list(ESTIMATORS))
+@pytest.mark.parametrize("name", get_args(EstimatorName))
 def test_a_constant_metric_is_flat(name):
     problem = on_rows(0, lambda u: 1.0)
-    found = ESTIMATORS[name](problem, PARAMETERS, Perturbation(0.1, 0.1, 5), random())
+    found = estimate_gradient(name, problem, PARAMETERS, 0.1, 0.1, 5, random())
     assert found.is_flat
     assert not found.gradient.any()

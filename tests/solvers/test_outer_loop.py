@@ -5,7 +5,8 @@ import pytest
 from solver_problems import HALF, NONE, build, draw, run, with_groups
 
 import gbm_constrained as gc
-from gbm_constrained.solvers import ABPPSolver, outer_loop
+from gbm_constrained.solvers import ABPPSolver
+from gbm_constrained.solvers.base import MAX_DEPARTURE
 
 
 @pytest.mark.parametrize("mu", [0.0, 0.5])
@@ -111,7 +112,7 @@ def test_corrected_rows_take_steps_of_their_own(higher):
     given = np.array([schedule[min(k, 3)] for k in range(6)])
     np.testing.assert_array_equal(found[:, 2], given[:, 2])
     distance = np.abs(found - given)[:, :2].max(axis=1)
-    assert (distance <= outer_loop.MAX_DEPARTURE * given[:, 1] * (1 + 1e-12)).all()
+    assert (distance <= MAX_DEPARTURE * given[:, 1] * (1 + 1e-12)).all()
     assert distance.max() > 0.0
     np.testing.assert_array_equal(found[:2], given[:2])  # half of the schedule
     options["corrected"] = False
@@ -164,7 +165,7 @@ def test_a_constraint_that_no_prediction_changes(lazy):
     among = ABPPSolver(build(y, [*active, constant <= 1, constant <= 0.5], weight), lazy=lazy)
     answers = run(alone, 10, scores), run(among, 10, scores)
     np.testing.assert_allclose(*answers, rtol=1e-9, atol=1e-12)
-    assert among.dual.lipschitz[1:].tolist() == [0.0, 0.0]
+    assert among.current_lipschitz[1:].tolist() == [0.0, 0.0]
     moved = np.array([r.multipliers for r in among.history])
     assert moved[:, 0].max() > 0
     assert not moved[:, 1:].any()
@@ -175,7 +176,7 @@ def test_an_always_satisfied_constraint_beside_an_active_one():
     y, scores, weight, mask = draw(2)
     active, idle = [gc.fnr() <= 0.02], [gc.fpr() <= 1, gc.error_rate(on=mask) <= 1]
     alone = ABPPSolver(build(y, active, weight))
-    steps = {"tau": alone.dual.tau, "sigma": alone.dual.sigma}
+    steps = {"tau": alone.tau, "sigma": alone.sigma}
     among = ABPPSolver(build(y, active + idle, weight), **steps)
     answers = run(alone, 10, scores), run(among, 10, scores)
     np.testing.assert_allclose(*answers, rtol=1e-9, atol=1e-12)
@@ -184,7 +185,7 @@ def test_an_always_satisfied_constraint_beside_an_active_one():
     assert path[:, 0].any()
     assert not path[:, 1:].any()
     disjoint = ABPPSolver(build(y, [*active, gc.fpr() <= 1], weight))
-    assert disjoint.dual.sigma == pytest.approx(alone.dual.sigma, rel=1e-12)
+    assert disjoint.sigma == pytest.approx(alone.sigma, rel=1e-12)
 
 
 def test_no_constraint_at_all():

@@ -19,7 +19,6 @@ from gbm_constrained.solvers.level_set import (
     Moments,
     PairRule,
     PairTerm,
-    Scalars,
     SquareSurrogate,
     density_ratios,
 )
@@ -131,11 +130,11 @@ def test_scalar_gradient_is_that_of_differences_on_a_batch():
     scalars = (*x.reshape(2, -1), alpha)
     eye = np.eye(x.size) * 1e-5
     numerical = [(value(x + e) - value(x - e)) / 2e-5 for e in eye]
-    found = surrogate.scalar_gradient(moments, share, Scalars(*scalars))
+    found = surrogate.scalar_gradient(moments, share, scalars)
     np.testing.assert_allclose(found, numerical, atol=1e-7)
     h, step = problem.scores[:20], np.eye(20) * 1e-5
     by_rows = [(value(x, h + e) - value(x, h - e)) / 2e-5 for e in step]
-    rows = surrogate.row_gradient(h, problem.ratios[:20], share, Scalars(*scalars))
+    rows = surrogate.row_gradient(h, problem.ratios[:20], share, scalars)
     np.testing.assert_allclose(rows / 20, by_rows, atol=1e-7)
 
 

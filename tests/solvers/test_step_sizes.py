@@ -6,7 +6,7 @@ from solver_problems import HALF, NONE, QUARTER, Y, build, with_groups
 
 import gbm_constrained as gc
 from gbm_constrained.solvers import ABPPSolver
-from gbm_constrained.solvers.outer_loop import cancel_opposites
+from gbm_constrained.solvers.abpp import cancel_opposites
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -62,7 +62,7 @@ def test_shrinkage_counts_as_proximal(progress, schedule):
     assert late == 0.25
     exact = ABPPSolver(lag, progress=progress)  # an exact learner has no such rate
     exact(HALF)
-    assert exact.proximal_weight == 0.25
+    assert exact.subproblem.proximal_weight == 0.25
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 2.0, 4.0, 9.0])
@@ -78,13 +78,13 @@ def test_the_proximal_term_of_several_classes_falls_with_the_square_of_the_slope
         build(y, [gc.error_rate() <= 0.1]), lazy=True
     )  # of all rows, at a rate of one
     solver(margin)
-    np.testing.assert_allclose(solver.proximal_weight, 0.5 * share, rtol=1e-12)
+    np.testing.assert_allclose(solver.subproblem.proximal_weight, 0.5 * share, rtol=1e-12)
 
 
 def test_the_proximal_term_of_two_classes_stays():
     solver = ABPPSolver(build(Y, [gc.error_rate() <= 0.1]), lazy=True)
     solver(9.0 * HALF)
-    assert np.array_equal(solver.proximal_weight, [0.25, 0.25])
+    assert np.array_equal(solver.subproblem.proximal_weight, [0.25, 0.25])
 
 
 def test_dual_steps_grow_while_a_constraint_does_not_move():
@@ -94,19 +94,19 @@ def test_dual_steps_grow_while_a_constraint_does_not_move():
     bound, p = 0.125, 0.4
     solver = ABPPSolver(build(Y, [gc.fnr() <= bound]), lazy=True, progress=p)
     still = ABPPSolver(
-        build(Y, [gc.fnr() <= bound]), lazy=True, progress=p, lipschitz=solver.dual.lipschitz
+        build(Y, [gc.fnr() <= bound]), lazy=True, progress=p, lipschitz=solver.current_lipschitz
     )
     grown, strides = 1.0, []
     for margin in margins:
         solver(margin)
-        strides.append(solver.dual.strides.factors[0])
+        strides.append(solver.strides[0])
     for step in ("first", "same", "same", "same", "cross", "cross", "cross", "inside", "cross"):
         factor = {"first": 1.0, "same": 1.4, "inside": 1.4, "cross": 0.5}[step]
         grown = max(grown * factor, 1.0)
         assert strides.pop(0) == pytest.approx(grown)
     for _ in range(200):
         solver(HALF)
-    assert solver.dual.strides.factors[0] == 50
+    assert solver.strides[0] == 50
     before = still.multipliers.copy()
     still(HALF)
     first = still.multipliers - before
@@ -115,7 +115,7 @@ def test_dual_steps_grow_while_a_constraint_does_not_move():
     exact = ABPPSolver(build(Y, [gc.fnr() <= bound]), progress=p)
     for _ in range(5):
         exact(HALF)
-    assert exact.dual.strides.factors[0] == 1.0
+    assert exact.strides[0] == 1.0
 
 
 def swing(lazy):
