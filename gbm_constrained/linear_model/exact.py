@@ -71,8 +71,8 @@ from gbm_constrained.fit.options import SolverOptions
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.regression import (
     RegressionLagrangian,
+    RegressionPoint,
     RegressionRows,
-    SmoothRegressionPoint,
 )
 from gbm_constrained.solvers.abpp import ABPPSolver
 from gbm_constrained.solvers.base import Record, Solver
@@ -351,7 +351,7 @@ class NewtonSolver:
         self, problem: ProximalSubproblem, margin: Float, width: float
     ) -> tuple[Float, Float]:
         """Compute first and second derivative of each row, times W."""
-        rounded = SmoothRegressionPoint(self.rows, margin, width, self.slopes)
+        rounded = RegressionPoint(self.rows, margin, width, self.slopes)
         return rounded.gradient(problem.multipliers, problem.centre, problem.in_scores)
 
     def _find_length(

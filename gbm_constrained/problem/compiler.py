@@ -272,10 +272,6 @@ class _Compilation:
         )
 
 
-MOST_JOINT_CELLS = 200
-"""Cells beyond which no booster can be expected to estimate the probability of each."""
-
-
 @dataclass(frozen=True, eq=False)
 class JointCells:
     """Joint partition of the rows, without empty cells.
@@ -318,10 +314,11 @@ class JointCells:
             found = np.concatenate([*cells.communicator.gather(of_views), codes])
             of_views, joint = np.unique(found, axis=0, return_inverse=True)
             joint = joint.ravel()[len(found) - len(codes) :]
-        if len(of_views) > MOST_JOINT_CELLS:
+        most = 200  # No booster can be expected to estimate the probability of each of more.
+        if len(of_views) > most:
             raise ValueError(
                 f"the metric and its constraints divide the rows into {len(of_views)} "
-                f"combinations of label and groups, more than {MOST_JOINT_CELLS}, and decisions "
+                f"combinations of label and groups, more than {most}, and decisions "
                 f"need the probability of each: compare fewer groups, or use "
                 f"small_groups='merge'."
             )

@@ -12,6 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -91,11 +92,8 @@ class SmallGroup:
 
 def quote_lookalikes(groups: Sequence[Group]) -> list[Group]:
     """Quote the texts of groups that look alike, such as the number 0 and the text "0"."""
-
-    def normalize_form(text: str) -> str:
-        return unicodedata.normalize("NFC", text)
-
     # Two forms of one letter look alike in quotes, too.
+    normalize_form = partial(unicodedata.normalize, "NFC")
     for quote, normalize in ((repr, normalize_text), (ascii, normalize_form)):
         looks = [normalize(str(group)) for group in groups]
         times = Counter(looks)
@@ -344,7 +342,6 @@ def _base_set(
 
 SMALL = "small groups"
 FEW_NAMED = 5  # Largest number of groups, and of constraints, that a warning names.
-MOST_GROUPS = 500  # Largest number of groups, each of which is compared with every other one.
 TREATMENTS = {"keep": "kept", "hold": "held", "merge": "merged", "drop": "left out"}
 
 
@@ -355,8 +352,13 @@ def columns_by(expression: Grouped, rows: Rows) -> Columns:
     return tuple((rows.like or rows).columns)
 
 
-def check_number_of_groups(constraint: Constraint, by: Columns, n_groups: int, most: int) -> None:
-    """Refuse a comparison of almost every row with every other."""
+def check_number_of_groups(
+    constraint: Constraint, by: Columns, n_groups: int, most: int = 500
+) -> None:
+    """Refuse a comparison of almost every row with every other.
+
+    Each of at most 500 groups is compared with every other one.
+    """
     if n_groups > most:
         raise ValueError(
             f"{constraint} compares {n_groups} groups by {', '.join(map(str, by))}, more than "
@@ -386,7 +388,7 @@ class GroupFinder:
         """Find the groups, the reference last, and treat small groups as the constraint says."""
         groups = self._treat_small(quote_lookalikes(self._list_groups(frozenset())), [])
         groups = self._put_reference_last(groups)
-        check_number_of_groups(self.constraint, self.by, len(groups), MOST_GROUPS)
+        check_number_of_groups(self.constraint, self.by, len(groups))
         fewest = self.expression.min_groups
         if len(groups) < fewest:
             raise ValueError(
@@ -407,7 +409,7 @@ class GroupFinder:
         further = [replace(group, size=0) for group in self._treat_small(groups, kept)]
         at = len(kept) - (self.expression.reference_group is not None)
         groups = [*kept[:at], *further, *kept[at:]]
-        check_number_of_groups(self.constraint, self.by, len(groups), MOST_GROUPS)
+        check_number_of_groups(self.constraint, self.by, len(groups))
         return groups
 
     def _list_groups(self, covered: frozenset[int]) -> list[Group]:
@@ -503,29 +505,25 @@ class SmallGroupWarning:
         for found in small:
             e = cast(Grouped, found.constraint.expression)
             alike.setdefault((found.group.by, e.min_group_size, e.small_groups), []).append(found)
-        lines = [
-            self._line(size, treatment, members) for (_, size, treatment), members in alike.items()
-        ]
+        lines = []
+        for (_, fewest, treatment), members in alike.items():
+            rows: dict[str, int] = {}
+            for found in members:
+                name = str(found.group)
+                rows[name] = min(found.rows, rows.get(name, found.rows))
+            named = [f"{name} ({n})" for name, n in rows.items()]
+            constraints = list(dict.fromkeys(str(found.constraint) for found in members))
+            done = {**TREATMENTS, "merge": "merged into one group"}[treatment]
+            has_empty = any(f.rows == 0 and f.treatment == "left out" for f in members)
+            empty = " Groups without any such row are left out." if has_empty else ""
+            several = f", {len(named)} groups in all" if len(named) > FEW_NAMED else ""
+            lines.append(
+                f"{self.where}{join_truncated(constraints, FEW_NAMED)}: some groups have fewer "
+                f"than min_group_size={fewest} rows that the rate is taken over: "
+                f"{join_truncated(named, FEW_NAMED)}{several}. They are {done} "
+                f"(small_groups={treatment!r}).{empty}"
+            )
         if lines:
             has_more = any("groups in all" in line for line in lines)
             listed = f" {self.listed_in} lists all of them." if has_more and self.listed_in else ""
             issue_warning("\n".join(lines) + listed, "GC204")
-
-    def _line(self, min_group_size: int, treatment: str, members: Sequence[SmallGroup]) -> str:
-        """Write the line of groups that are treated alike."""
-        fewest: dict[str, int] = {}
-        for found in members:
-            name = str(found.group)
-            fewest[name] = min(found.rows, fewest.get(name, found.rows))
-        named = [f"{name} ({rows})" for name, rows in fewest.items()]
-        constraints = list(dict.fromkeys(str(found.constraint) for found in members))
-        done = {**TREATMENTS, "merge": "merged into one group"}[treatment]
-        has_empty = any(f.rows == 0 and f.treatment == "left out" for f in members)
-        empty = " Groups without any such row are left out." if has_empty else ""
-        several = f", {len(named)} groups in all" if len(named) > FEW_NAMED else ""
-        return (
-            f"{self.where}{join_truncated(constraints, FEW_NAMED)}: some groups have fewer than "
-            f"min_group_size={min_group_size} rows that the rate is taken over: "
-            f"{join_truncated(named, FEW_NAMED)}{several}. They are {done} "
-            f"(small_groups={treatment!r}).{empty}"
-        )

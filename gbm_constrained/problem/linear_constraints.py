@@ -478,19 +478,9 @@ class LinearConstraints:
 
     def values(self, functionals: Float) -> Float:
         """Compute what each constraint bounds, NaN where undefined; shape (n_constraints,)."""
-        single, start = self._single_rates
-        values = np.empty(len(self.constraints))
-        values[single] = functionals[start]
-        for j in np.flatnonzero(~single):
-            values[j] = self.constraints[j].value(functionals[self.spans[j]])
-        return values
-
-    @cached_property
-    def _single_rates(self) -> tuple[Bool, Codes]:
-        """Constraints on one rate, and the position of the rate among the functionals."""
-        single = np.array([c.expression.is_linear for c in self.constraints], dtype=bool)
-        start = [span.start for span in compress(self.spans, single)]
-        return single, np.array(start, dtype=np.intp)
+        pairs = zip(self.constraints, self.spans, strict=True)
+        found = [constraint.value(functionals[span]) for constraint, span in pairs]
+        return np.array(found, dtype=np.float64)
 
     @property
     def bounds(self) -> Float:

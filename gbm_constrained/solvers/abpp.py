@@ -88,7 +88,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gbm_constrained._typing import Array, Float
-from gbm_constrained.problem.lagrangian import Lagrangian, Point
+from gbm_constrained.problem.lagrangian import SLOPE_FACTOR, Lagrangian, Point
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.solvers.base import ROUNDING, Solver, SolverMethod
 
@@ -143,12 +143,6 @@ class ABPP(SolverMethod):
         return ABPPSolver(lagrangian, **self.solver_options(), **running)
 
 
-MAX_STRIDE, MAX_STRIDE_OF_CURVES = 50.0, 4.0  # Largest factors on dual steps.
-# Numbers of exact iterations at which the proximal term begins to return, and has returned.
-RETURN_ON_HELD_OUT_ROWS = (10.0, 30.0)
-RETURN_ON_TRAINING_ROWS = (5.0, 10.0)
-
-
 @dataclass
 class ABPPSolver(Solver):
     """Outer loop of ABPP; see :class:`~gbm_constrained.solvers.base.Solver` for other parameters.
@@ -198,6 +192,7 @@ class ABPPSolver(Solver):
         self._theta = 1.0
         self.strides = np.ones(m)
         self._violation_before = np.zeros(m)
+        self._of_curves = np.zeros(m)  # Lipschitz constants.
         self._active_cells: tuple[Array, Array] | None = None  # by active multipliers
 
     def begin_iteration(self, point: Point) -> None:
@@ -226,9 +221,10 @@ class ABPPSolver(Solver):
     def ascend(self, multipliers: Float, g: Float, change: Float) -> Float:
         """Move the multipliers along the extrapolated constraints, by lines 2 and 3."""
         if self.lazy and self.lipschitz is None and multipliers.any():
-            self.current_lipschitz = self.slopes.lipschitz()
+            constants = self.lagrangian.constants
+            self.current_lipschitz = constants.lipschitz_at(self.slopes, self.pair_slopes)
         assert self.current_lipschitz is not None
-        lipschitz = self.slopes.with_curves(self.current_lipschitz)
+        lipschitz = self._replace_curves(self.current_lipschitz)
         z = g + self._theta / self.progress * change
         if self.lazy:
             self.adapt_strides(g, multipliers)
@@ -243,6 +239,22 @@ class ABPPSolver(Solver):
             cancel_opposites(ahead, self.lagrangian.constraints.opposites)
         return ahead
 
+    def _replace_curves(self, lipschitz: Float) -> Float:
+        """Replace the Lipschitz constants of directions of curves by those of the curves.
+
+        A derivative may be near zero where the curve has a kink and be large on its other side.
+        The constant of a curve therefore falls slowly.
+        """
+        constants, curves = self.lagrangian.constants, self.lagrangian.constraints.curves
+        if not curves.items:
+            return lipschitz
+        slopes = constants.relative_slopes(self.slopes) if self.slopes.size else None
+        found = constants.curve_lipschitz(lipschitz, self.derivatives, slopes)
+        # Share of a curve's Lipschitz constant that is kept in each iteration.
+        kept = np.maximum(found, 0.9 * self._of_curves)
+        self._of_curves = np.where(curves.is_curved, kept, 0.0)
+        return np.where(curves.is_curved, kept, found)
+
     def adapt_strides(self, g: Float, multipliers: Float) -> None:
         """Adapt the factors on dual steps to how the constraints have moved since the last one."""
         before, self._violation_before = self._violation_before, g.copy()
@@ -254,7 +266,7 @@ class ABPPSolver(Solver):
         factor[g * before < 0] = 0.5
         # Derivatives of curves jump, and their factors stay small.
         is_curved = self.lagrangian.constraints.curves.is_curved
-        largest = np.where(is_curved, MAX_STRIDE_OF_CURVES, MAX_STRIDE)
+        largest = np.where(is_curved, 4.0, 50.0)
         self.strides = np.clip(self.strides * factor, 1.0, largest)
 
     @property
@@ -279,12 +291,12 @@ class ABPPSolver(Solver):
         at_rest = min(inverse_tau, lagrangian.constants.constant_curvature)
         held = np.array([at_rest, inverse_tau])
         if lagrangian.rows.n_scores > 1:
-            held *= self.slopes.steepness
-        left = held - self.slopes.loss_curvature * (1.0 / self.progress - 1.0)
+            # Square of the slope of rates over that of the constant model; at most one.
+            constant = max(lagrangian.constants.constant_slope, np.finfo(float).tiny)
+            held *= min(1.0, (SLOPE_FACTOR * self.loss_curvature / constant) ** 2)
+        left = held - self.loss_curvature * (1.0 / self.progress - 1.0)
         # With a schedule, constraints are measured on rows that trees are not grown on.
-        begins, ends = (
-            RETURN_ON_TRAINING_ROWS if self.schedule is None else RETURN_ON_HELD_OUT_ROWS
-        )
+        begins, ends = (5.0, 10.0) if self.schedule is None else (10.0, 30.0)
         path = len(self.history) * self.progress
         back = min(max((path - begins) / (ends - begins), 0.0), 1.0)
         at_rest, weighed = np.maximum(left, held * back)

@@ -21,7 +21,7 @@ from gbm_constrained.constraints.checking import check_straight
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.data.validation import check_choice, check_integer, is_finite_number
 from gbm_constrained.problem.kernels import PROXIES, RAMP, SQUARE, ProxyName
-from gbm_constrained.problem.lagrangian import SLOPE_FACTOR, STATISTICS, Lagrangian, Point
+from gbm_constrained.problem.lagrangian import STATISTICS, Lagrangian, Point
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 
 
@@ -88,68 +88,9 @@ class Subproblem:
     proximal_weight: float | Float = 0.0
 
 
-class PathSlopes:
-    """Slopes of the class probabilities at the scores of a booster's path.
-
-    Attributes
-    ----------
-    by_cell : (n_cells,). Root mean square slope in each cell, as last observed.
-    of_pairs : (n_cells,). Root mean square slope of pair rates in each cell, as last observed.
-    loss_curvature : Root mean square slope of all rows, near the mean curvature of the loss.
-    derivatives : (m,). Multiplier of each row under a price of one, at the last functionals.
-    """
-
-    def __init__(self, lagrangian: Lagrangian) -> None:
-        self.lagrangian = lagrangian
-        self.by_cell: Float = np.zeros(0)
-        self.of_pairs: Float = np.zeros(0)
-        self.loss_curvature = 0.0
-        self.derivatives: Float = np.ones(len(lagrangian.constraints))
-        self._of_curves = np.zeros(len(lagrangian.constraints))
-
-    def observe(self, margin: Array, *, has_dual_steps: bool = True) -> None:
-        """Compute the slopes at the current scores; those of pair rates for dual steps alone."""
-        pairs = self.lagrangian.rows.pairs
-        if has_dual_steps and pairs is not None:
-            self.of_pairs = pairs.slopes(margin)
-        constants = self.lagrangian.constants
-        self.by_cell = constants.slopes()
-        self.loss_curvature = constants.loss_curvature(self.by_cell)
-
-    def lipschitz(self) -> Float:
-        """Compute Lipschitz constants of the constraints with the observed slopes, (m,)."""
-        return self.lagrangian.constants.lipschitz_at(self.by_cell, self.of_pairs)
-
-    def with_curves(self, lipschitz: Float) -> Float:
-        """Replace the Lipschitz constants of directions of curves by those of the curves.
-
-        A derivative may be near zero where the curve has a kink and be large on its other side.
-        The constant of a curve therefore falls slowly.
-        """
-        constants, curves = self.lagrangian.constants, self.lagrangian.constraints.curves
-        if not curves.items:
-            return lipschitz
-        slopes = constants.relative_slopes(self.by_cell) if self.by_cell.size else None
-        found = constants.curve_lipschitz(lipschitz, self.derivatives, slopes)
-        # Share of a curve's Lipschitz constant that is kept in each iteration.
-        kept = np.maximum(found, 0.9 * self._of_curves)
-        self._of_curves = np.where(curves.is_curved, kept, 0.0)
-        return np.where(curves.is_curved, kept, found)
-
-    @property
-    def steepness(self) -> float:
-        """Square of the slope of rates over that of the constant model; at most one."""
-        constant = max(self.lagrangian.constants.constant_slope, np.finfo(float).tiny)
-        return min(1.0, (SLOPE_FACTOR * self.loss_curvature / constant) ** 2)
-
-
-MAX_DEPARTURE = 0.1  # Largest distance of multipliers from their schedule, as a share of it.
 # Largest violation that leaves a multiplier at zero. Mean losses are summed in single precision,
 # and a weighted rate of 1 may be above 1 by rounding.
 ROUNDING = 1e-6
-# Weight of the last derivative of a curved row in the average over iterations, and the first
-# iterations, whose scores are nearly alike and whose derivatives are not averaged.
-LAST_DERIVATIVE, UNSETTLED = 0.25, 5
 
 
 @dataclass
@@ -190,7 +131,11 @@ class Solver(ABC):
     ergodic_weights : Weight of x_{k+1} in the ergodic average.
     rounds : Boosting rounds so far.
     centre : Scores at which the current iteration began.
-    slopes : Slopes at the scores of the path.
+    slopes : (n_cells,). Root mean square slope of the class probabilities in each cell at the
+        scores of a booster's path, as last observed.
+    pair_slopes : (n_cells,). The same of pair rates.
+    loss_curvature : Root mean square slope of all rows, near the mean curvature of the loss.
+    derivatives : (m,). Multiplier of each row under a price of one, at the last functionals.
     """
 
     lagrangian: Lagrangian
@@ -202,7 +147,7 @@ class Solver(ABC):
     schedule: Sequence[Float] | None = None
     optimism: Callable[[int], tuple[Float, Float]] | None = None
     corrected: Bool | bool = False
-    max_departure: float = MAX_DEPARTURE
+    max_departure: float = 0.1
     callback: Callable[[Record], object] | None = None
     has_rates: bool = True
     start: Float = field(init=False)
@@ -221,7 +166,10 @@ class Solver(ABC):
         self.prices = np.where(curved, 0.0, self.start)
         self._is_unpriced = curved & (self.start > 0.0)
         self.bounds = self.lagrangian.constraints.b.copy()
-        self.slopes = PathSlopes(self.lagrangian)
+        self.slopes: Float = np.zeros(0)
+        self.pair_slopes: Float = np.zeros(0)
+        self.loss_curvature = 0.0
+        self.derivatives: Float = np.ones(m)
         self.rounds = 0
         self.centre: Array | None = None
         self._previous_values: Float | None = None
@@ -317,7 +265,7 @@ class Solver(ABC):
             scheduled = self._look_up_schedule()
             assert scheduled is not None
             if self.lazy and (scheduled.any() or self.multipliers.any()):
-                self.slopes.observe(point.margin, has_dual_steps=False)
+                self._observe_slopes(point.margin, has_dual_steps=False)
             self.multipliers = scheduled
         else:
             functionals = constraints.functionals(statistics)
@@ -359,19 +307,28 @@ class Solver(ABC):
         if self.callback is not None and statistics is not None:
             self.callback(record)
 
+    def _observe_slopes(self, margin: Array, *, has_dual_steps: bool = True) -> None:
+        """Compute the slopes at the current scores; those of pair rates for dual steps alone."""
+        pairs, constants = self.lagrangian.rows.pairs, self.lagrangian.constants
+        if has_dual_steps and pairs is not None:
+            self.pair_slopes = pairs.slopes(margin)
+        self.slopes = constants.slopes()
+        self.loss_curvature = constants.loss_curvature(self.slopes)
+
     def _find_derivatives(self, functionals: Float) -> None:
         """Average the derivatives of curved rows over iterations, and price what they start from.
 
         A derivative jumps where another group or term becomes the largest. Scores would follow
         such jumps there and back.
         """
-        curves, slopes = self.lagrangian.constraints.curves, self.slopes
+        curves = self.lagrangian.constraints.curves
         if not curves.items:
             return
         found = curves.derivatives(functionals)
-        weight = LAST_DERIVATIVE if len(self.history) >= UNSETTLED else 1.0
-        slopes.derivatives = slopes.derivatives + weight * (found - slopes.derivatives)
-        priced = curves.prices(self.start, slopes.derivatives)
+        # Scores of the first iterations are nearly alike, and their derivatives not averaged.
+        weight = 0.25 if len(self.history) >= 5 else 1.0
+        self.derivatives = self.derivatives + weight * (found - self.derivatives)
+        priced = curves.prices(self.start, self.derivatives)
         now = self._is_unpriced & (priced > 0.0)
         self.prices[now] = np.maximum(self.prices[now], priced[now])
         self._is_unpriced &= ~now
@@ -382,7 +339,7 @@ class Solver(ABC):
         # Slopes matter if a multiplier is above zero, or if one is about to be.
         comes = (g > ROUNDING).any() if scheduled is None else scheduled.any()
         if self.lazy and (comes or self.multipliers.any()):
-            self.slopes.observe(margin)
+            self._observe_slopes(margin)
         # Before the middle of the schedule, multipliers still oscillate.
         is_settled = len(self.history) >= 0.5 * len(self.schedule or ())
         if scheduled is not None and not (np.any(self.corrected) and is_settled):
@@ -400,7 +357,7 @@ class Solver(ABC):
             return
         if self.fixed is not None:
             ahead[self.fixed] = self.start[self.fixed]
-        self.prices, self.multipliers = ahead, ahead * self.slopes.derivatives
+        self.prices, self.multipliers = ahead, ahead * self.derivatives
         if self.fixed is not None:
             self.multipliers[self.fixed] = self.start[self.fixed]
 

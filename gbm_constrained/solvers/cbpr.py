@@ -81,7 +81,6 @@ from gbm_constrained.solvers.abpp import ABPP, ABPPSolver
 from gbm_constrained.solvers.base import Solver, SolverMethod, check_positive
 
 FEASIBLE = 1e-9  # Largest violation of a start that counts as feasible.
-ROUNDING = 1e-13  # Largest violation that is due to rounding.
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -309,8 +308,9 @@ class CBPRSolver(ABPPSolver):
             return False
         y, moved = self.multipliers, self._distance(point)
         G = g + np.where(self._is_rate, 0.0, moved)
-        left = self.inner_tol * moved + ROUNDING
-        violation = G - np.where(self._is_rate, ROUNDING, left)
+        rounding = 1e-13
+        left = self.inner_tol * moved + rounding
+        violation = G - np.where(self._is_rate, rounding, left)
         return bool((violation <= 0.0).all() and y @ np.abs(G) <= left * (1.0 + y.sum()))
 
     def find_proximal_term(self) -> tuple[Array | None, float | Float]:

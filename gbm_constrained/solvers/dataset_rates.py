@@ -414,9 +414,6 @@ def find_intercept_shift(problem: RateProblem, z: Float, losses: Losses) -> floa
     return next((float(shift) for shift in nearest if meets(shift)), None)
 
 
-PROMISE_ROUNDING = 1e-7  # By how much an iterate may break its promises.
-
-
 class ConvexProblem:
     """Problem 3 at the scores of some coefficients: the oracle of the cutting planes.
 
@@ -641,15 +638,16 @@ def _check_promises(last: MajorizationStep, step: MajorizationStep, saddle: Sadd
 
     Where constraints were violated before, the objective pays for what is less violated.
     """
+    rounding = 1e-7
     paid = saddle.limit * max(last.violation, 0.0)
     paid -= saddle.limit * max(step.violation, 0.0)
     scale = 1.0 + abs(last.objective) + saddle.limit * max(last.violation, 0.0)
-    if step.objective > last.objective + paid + PROMISE_ROUNDING * scale:
+    if step.objective > last.objective + paid + rounding * scale:
         raise RuntimeError(
             f"a step of majorisation and minimisation raised the objective from {last.objective} "
             f"to {step.objective}: scale the features, for doubles are too coarse for these."
         )
-    if last.violation <= PROMISE_ROUNDING < step.violation:
+    if last.violation <= rounding < step.violation:
         raise RuntimeError(
             f"a step of majorisation and minimisation violates a constraint by "
             f"{step.violation}, which the one before met: scale the features, for doubles are too "

@@ -224,7 +224,7 @@ def test_cuts_of_the_last_step_are_cuts_of_the_next():
         for last, step in pairwise(method.solve(draw.problem, draw.model, draw.zeros)[1:]):
             oracle = ConvexProblem(draw.problem, draw.model, last.coefficients)
             continued += step.n_cuts
-            anew += CuttingPlane(step.asked).solve(oracle, [oracle.start()]).n_cuts
+            anew += CuttingPlane(step.asked).solve(oracle.minimize, [oracle.start()]).n_cuts
     assert 0 < 1.5 * continued <= anew
 
 
