@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gbm_constrained.solvers.level_set import PairRule, PairTerm, density_ratios
+from gbm_constrained.solvers.level_set import bound_difference, density_ratios
 
 # Columns of `members_of`: labels, groups, everything, and labels in groups.
 POSITIVE, NEGATIVE, PROTECTED, OTHER, ALL = range(5)
@@ -19,14 +19,6 @@ METRICS = {
     "negative gap": ((NEGATIVE_PROTECTED, NEGATIVE), (ALL, ALL)),
     "BPSN - BNSP": ((POSITIVE, NEGATIVE_PROTECTED), (POSITIVE_PROTECTED, NEGATIVE)),
 }
-
-
-def bound_difference(first, second, bound, name=""):
-    """Write ``|AUC(first) - AUC(second)| <= bound`` as two rules; (2) of the paper."""
-    return [
-        PairRule((PairTerm(sign, *first), PairTerm(-sign, *second)), bound, name)
-        for sign in (1.0, -1.0)
-    ]
 
 
 def members_of(y, group, weight):

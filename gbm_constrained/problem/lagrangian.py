@@ -387,6 +387,12 @@ class RowCoefficients:
                     total += view.weigh(view.look_up(table, rows, found), rows)
             yield rows, total
 
+    def codes(self, rows: slice) -> Any:
+        """Find the keys by which kernels look up a block of rows."""
+        if self.problem.has_several_views:
+            return rows
+        return self.problem.cells.views[0].small_codes[rows]
+
     def per_row(self, table: Float) -> Array:
         """Look up a table of cells for each row, shaped to multiply scores.
 
@@ -735,7 +741,7 @@ class Point:
             problem.probability[rows],
             self.margin[rows],
             problem.labels[rows],
-            rows if problem.has_several_views else problem.cells.views[0].small_codes[rows],
+            self.coefficients.codes(rows),
             tables,
             problem.cap,
         )

@@ -157,6 +157,23 @@ class PairRule:
         return frozenset(PairTerm(-c, upper, lower) for c, upper, lower in self.terms)
 
 
+def bound_difference(
+    first: tuple[int, int], second: tuple[int, int], bound: float, name: str = ""
+) -> list[PairRule]:
+    """Write ``|AUC(first) - AUC(second)| <= bound`` as two rules; (2) of the paper.
+
+    Parameters
+    ----------
+    first, second : (U, V). Columns of `members`.
+    bound : Largest absolute difference.
+    name : How the difference is called in reports.
+    """
+    return [
+        PairRule((PairTerm(sign, *first), PairTerm(-sign, *second)), bound, name)
+        for sign in (1.0, -1.0)
+    ]
+
+
 def density_ratios(members: Float) -> Float:
     """Divide the weights of rows in sets by their mean, so that each column has the mean one.
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pair_problems import bound_difference
 from sklearn.datasets import load_svmlight_file
 from sklearn.metrics import roc_auc_score
 
@@ -21,6 +20,7 @@ from gbm_constrained.solvers.level_set import (
     Primal,
     SaddleProblem,
     SquareSurrogate,
+    bound_difference,
     density_ratios,
     find_optimum,
     follow_levels,
