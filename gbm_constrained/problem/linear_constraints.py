@@ -435,7 +435,7 @@ class LinearConstraints:
 
     def rows_of(self, functionals: Float) -> Float:
         """Compute the left-hand side of each row from the functionals; shape (m,)."""
-        found = self._products["R"](functionals - self._finite_constant)
+        found = self._products["R"](functionals - np.nan_to_num(self.constant))
         for curve in self.curves.items:
             found[curve.rows] = curve.value(functionals)
         return found
@@ -448,7 +448,7 @@ class LinearConstraints:
         for curve in self.curves.items:
             slope, at = curve.gradient(functionals), curve.at
             # Right-hand sides have been reduced by the constants.
-            moved = slope @ (np.nan_to_num(functionals[at]) - self._finite_constant[at])
+            moved = slope @ (np.nan_to_num(functionals[at]) - np.nan_to_num(self.constant[at]))
             for row in range(curve.rows.start, curve.rows.stop):
                 R[row] = 0.0
                 for k, a in zip(at, slope, strict=True):
@@ -463,10 +463,6 @@ class LinearConstraints:
         for name, table in self.row_tables.items():
             products[f"rows.{name}"] = product_with(table, transposed=True)
         return {**products, "R": product_with(self.R)}
-
-    @cached_property
-    def _finite_constant(self) -> Float:
-        return np.nan_to_num(self.constant)
 
     def rates(self, statistics: CellStatistics) -> Float:
         """Compute the left-hand side of each row from cell statistics; shape (m,)."""

@@ -383,6 +383,7 @@ class RegressionLagrangian(Lagrangian):
 
     rows: RegressionRows  # type: ignore[assignment]
     constants: RegressionConstants  # type: ignore[assignment]
+    coefficients: RegressionRows  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -398,6 +399,7 @@ class RegressionLagrangian(Lagrangian):
         self.cells, self.constraints = cells, constraints
         self.n_samples, self.total_weight = rows.n_samples, rows.total_weight
         self.constants = RegressionConstants(rows)
+        self.coefficients = rows
         self.statistics = ()
 
     def narrow(self) -> None:
@@ -408,10 +410,6 @@ class RegressionLagrangian(Lagrangian):
         self.check_scores(margin, (self.n_samples,))
         margin = self.constants.score = np.asarray(margin, dtype=np.float64)
         return RegressionPoint(self.rows, margin, self.width)
-
-    def per_row(self, table: Float) -> Array:
-        """Look up a table of cells, (n_cells,), for each row, shaped to multiply scores."""
-        return self.rows.per_row(table)
 
     def objective(self, statistics: CellStatistics) -> float:
         """Return ``f``, the weighted mean loss of the training rows."""
