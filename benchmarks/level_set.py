@@ -35,7 +35,6 @@ from gbm_constrained.solvers.level_set import (
     Primal,
     SaddleProblem,
     SquareSurrogate,
-    StepSizes,
     bound_difference,
     density_ratios,
     find_optimum,
@@ -125,10 +124,10 @@ def run_levels(
     random_state = np.random.RandomState(0)
     score = SigmoidNetwork.of(X, 10) if method == "network" else LinearScore.of(X)
     start = Primal(score.start(random_state), np.zeros(2 * surrogate.n_pairs))
-    steps = StepSizes(0.5, 2.0, score.mean_squared_gradient(start.parameters, X), 100)
+    steps = 0.5, 2.0, score.mean_squared_gradient(start.parameters, X), 100
     geometry = DualGeometry(surrogate.owner, surrogate.n_functions, 3.0)
     problem = SaddleProblem(
-        surrogate, score, geometry, steps, 1e-5 if method == "network" else 0.0
+        surrogate, score, geometry, *steps, 1e-5 if method == "network" else 0.0
     )
     is_short = method in ("batches", "single rows")
     schedule = LevelSchedule(

@@ -330,7 +330,7 @@ PARTS: dict[str, tuple[tuple[str, str], ...]] = {
     "dual step: slopes": (("problem/lagrangian.py", "slopes"),),
     "dual step: rest": (("solvers/abpp.py", "begin_iteration"),),
     "gradients: coefficients of rows": (("problem/lagrangian.py", "tables"),),
-    "gradients: the rest": (("solvers/outer_loop.py", "gradient"),),
+    "gradients: the rest": (("solvers/base.py", "gradient"),),
     "gradients into the library, trees": (
         ("xgboost/core.py", "train_one_iter"),
         ("lightgbm/basic.py", "__boost"),

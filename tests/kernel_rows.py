@@ -7,7 +7,7 @@ from gbm_constrained.problem.kernels import (
     END,
     PROXIES,
     BinaryKernel,
-    Block,
+    KernelBlock,
     KernelTables,
     RampKernel,
     SoftmaxKernel,
@@ -55,7 +55,7 @@ class Rows:
 
     def block(self, margin):
         p = self.probability(margin)
-        return Block(p, margin, self.labels, self.codes, self.tables, CAP)
+        return KernelBlock(p, margin, self.labels, self.codes, self.tables, CAP)
 
     def value(self, margin):
         return self.kernel.value(self.block(margin))

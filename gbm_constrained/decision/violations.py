@@ -41,7 +41,7 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.histograms import Candidates, DecisionFunctionals
 from gbm_constrained.decision.rules import calibrate_scores, decide_by_costs, probabilities_of
 from gbm_constrained.problem.linear_constraints import (
-    Curve,
+    CurveDirections,
     LinearConstraints,
     find_levels,
     solve_linear_programme,
@@ -213,7 +213,7 @@ def _split(combine: Any, right: Float) -> list[_Part]:
 
 
 def _violate_curve(
-    curve: Curve,
+    curve: CurveDirections,
     at: Codes,
     constant: Float,
     smallest: Float,

@@ -25,7 +25,7 @@ from gbm_constrained.fit.options import (
     divide_as_given,
 )
 from gbm_constrained.problem.compiler import compile_constraints, needs_of
-from gbm_constrained.problem.functionals import FEW_NAMED, MeanLoss, SmallGroupWarning
+from gbm_constrained.problem.functionals import FEW_NAMED, SmallGroupWarning, WeightedLoss
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 
@@ -330,7 +330,7 @@ def has_many_rows(cells: Cells, compiled: LinearConstraints, functionals: Iterab
         cells.weighted_count[base].sum()
         for k in functionals
         for part in compiled.terms[k] or ()
-        if not isinstance(part, MeanLoss)
+        if not isinstance(part, WeightedLoss)
         for base in part.bases
     ]
     return bool(min(taken_over, default=0) >= MIN_ROWS_FOR_HOLDOUT)

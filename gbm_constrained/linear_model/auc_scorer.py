@@ -65,7 +65,6 @@ from gbm_constrained.solvers.level_set import (
     SaddleProblem,
     ScoreFunction,
     SquareSurrogate,
-    StepSizes,
     density_ratios,
     find_optimum,
     follow_levels,
@@ -328,8 +327,8 @@ def solve_exactly(problem: SaddleProblem, X: Array, ratios: Float) -> Level:
     found = find_optimum(surrogate, score.divide(X), ratios)
     share = np.append(1.0, found.multipliers) / (1.0 + found.multipliers.sum())
     moments = surrogate.moments(score.scores(found.weights, X), ratios)
-    best = surrogate.best_scalars(moments)
-    point = Primal(found.weights, np.concatenate([best.a, best.b]))
+    a, b, _ = surrogate.best_scalars(moments)
+    point = Primal(found.weights, np.concatenate([a, b]))
     return Level(0, float(found.values[0]), 0.0, point, share, X.shape[0], np.nan)
 
 
@@ -795,11 +794,16 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         self._score: ScoreFunction = score
         start = Primal(score.start(random_state), np.zeros(2 * surrogate.n_pairs))
         scale = score.mean_squared_gradient(start.parameters, X)
-        scale = scale if scale > 0 else 1.0
-        steps = StepSizes(self.learning_rate, self.dual_learning_rate, scale, self.batch_size)
-        geometry = DualGeometry(surrogate.owner, surrogate.n_functions, self.interval)
-        proximal_weight = self.proximal_weight if hidden else 0.0
-        problem = SaddleProblem(surrogate, score, geometry, steps, proximal_weight)
+        problem = SaddleProblem(
+            surrogate,
+            score,
+            DualGeometry(surrogate.owner, surrogate.n_functions, self.interval),
+            self.learning_rate,
+            self.dual_learning_rate,
+            scale if scale > 0 else 1.0,
+            self.batch_size,
+            self.proximal_weight if hidden else 0.0,
+        )
         ends = self.theta, self.tol, self.max_levels, self.relative_tol
         schedule = LevelSchedule(self.n_steps * self.batch_size, self.batch_size, *ends)
         level = 0.5 if self.first_level is None else self.first_level / self._unit

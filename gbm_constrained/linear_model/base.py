@@ -29,8 +29,8 @@ from gbm_constrained.fit.options import LINEAR_SOLVER, SolverOptions, set_solver
 from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.linear_model.exact import LinearLearner, Solution
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
+from gbm_constrained.solvers.abpp import ABPPSolver
 from gbm_constrained.solvers.cbpr import FEASIBLE, AutoSolver, CBPRSolver
-from gbm_constrained.solvers.outer_loop import OuterLoop
 
 # Balanced classes are of equal weight since scikit-learn 1.7, and of equal count before.
 _WEIGHTED_BALANCE = "sample_weight" in inspect.signature(compute_class_weight).parameters
@@ -291,7 +291,7 @@ class ConstrainedLinearModel(ConstrainedFitAttributes):
                     fit = make_fit(options.with_abpp())
                     fit.measure()
                 learner = self._make_learner(fit)
-        assert isinstance(fit.solver, OuterLoop)
+        assert isinstance(fit.solver, ABPPSolver)
         method, notifier = fit.options.method, fit.notifier
         adaptive = method.sigma is None and method.outlier_clip is None
         iterates = IterateChoice(learner, fit.options, model.tol)

@@ -65,13 +65,12 @@ from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.regression import (
     RegressionLagrangian,
+    RegressionPoint,
     RegressionRows,
-    SmoothRegressionPoint,
 )
 from gbm_constrained.solvers.abpp import ABPPSolver
 from gbm_constrained.solvers.base import Record, Solver
 from gbm_constrained.solvers.cbpr import CBPRSolver
-from gbm_constrained.solvers.outer_loop import OuterLoop
 
 MAX_DENSE = 1500  # Largest number of weights whose second moments are factorised.
 
@@ -266,7 +265,7 @@ class DictionaryLearner:
         together = self.largest_eigenvalue(inverse @ r)
         return np.sqrt(squares), float(np.sqrt(max(together, 1.0)))  # It is 0 without constraints.
 
-    def solver(self, kind: type[OuterLoop] = ABPPSolver, **options: Any) -> OuterLoop:
+    def solver(self, kind: type[ABPPSolver] = ABPPSolver, **options: Any) -> ABPPSolver:
         """Make an ABPP or CBPR solver with the constants of this learner.
 
         tau defaults to a quarter of what boosters take, 1 for a binary margin, 1/2 for softmax
@@ -305,7 +304,7 @@ class DictionaryLearner:
         n_iterations: int = 1000,
         tol: float = 1e-6,
         start: Float | None = None,
-        solver: OuterLoop | None = None,
+        solver: ABPPSolver | None = None,
         **options: Any,
     ) -> Solution:
         """Run ABPP until the residual is at most `tol`, or for `n_iterations` iterations.
@@ -333,7 +332,7 @@ class DictionaryLearner:
         n_iterations: int,
         tol: float = 0.0,
         start: Float | None = None,
-        solver: OuterLoop | None = None,
+        solver: ABPPSolver | None = None,
         *,
         adaptive: bool = False,
         is_over: Callable[[int], bool] = lambda n_iterations: False,
@@ -383,7 +382,7 @@ class DictionaryLearner:
             point = lag.at(self.margin(x))
             if is_on_path:
                 slopes = np.maximum(slopes, lag.constants.observe_lipschitz(point))
-                solver.dual.lipschitz = slopes
+                solver.current_lipschitz = slopes
             solver.begin_iteration(point)
             previous, x = x, subproblems.solve(x)
             y, t = solver.multipliers, solver.ergodic_weights[k]
@@ -391,7 +390,7 @@ class DictionaryLearner:
             margin = self.margin(x)
             g = lag.constraints.rates(lag.at(margin).statistics()) - solver.bounds
             if adaptive:
-                solver.dual.strides.adapt(g, y)
+                solver.adapt_strides(g, y)
             assert solver.centre is not None
             D = (
                 lag.bregman(margin, solver.centre)
@@ -722,7 +721,7 @@ class KinkSolver(SubproblemSolver):
 
     def _differentiate_rows(self, margin: Float, width: float) -> tuple[Float, Float]:
         """Compute first and second derivative of each row in its score, times W."""
-        rounded = SmoothRegressionPoint(self.rows, margin, width, self.slopes)
+        rounded = RegressionPoint(self.rows, margin, width, self.slopes)
         return rounded.gradient(self.multipliers, self.centre, self.in_scores)
 
     def _find_length(

@@ -47,9 +47,9 @@ from gbm_constrained.solvers.dataset_rates import (
     Loss,
     Losses,
     MajorizationMinimization,
+    MajorizationStep,
     RateProblem,
     Start,
-    Step,
     find_intercept_shift,
     find_start,
     ramp,
@@ -360,14 +360,14 @@ def take_steps(
     svm: WeightedSVM,
     method: MajorizationMinimization,
     start: Start,
-) -> list[Step]:
+) -> list[MajorizationStep]:
     """Take steps until the progress is small, a callback ends them, or time is over.
 
     The history of the fit's solver gets a record of each, with the multipliers of the next one.
     """
     notifier, solver = fit.notifier, fit.solver
     lagrangian = solver.lagrangian
-    steps: list[Step] = []
+    steps: list[MajorizationStep] = []
     notifier.is_training_over(0)  # The call starts the clock of the time limit.
     try:
         for step in method.iterate(problem, svm, start.coefficients):
@@ -401,7 +401,7 @@ def take_steps(
     return steps
 
 
-def warn_of_last_step(steps: Sequence[Step], *, is_short: bool) -> None:
+def warn_of_last_step(steps: Sequence[MajorizationStep], *, is_short: bool) -> None:
     """Warn of bounds that have not closed, and of steps that ended far from the optimum."""
     last, step = steps[-2:]
     if step.upper - step.lower > step.asked:

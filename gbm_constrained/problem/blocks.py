@@ -1,4 +1,7 @@
-"""Blocks of functionals beyond rates: pairs of rows, and residuals of probabilities.
+"""Tables of functionals: what each adds up, as coefficients of the statistics of cells.
+
+The fractions of rows that are predicted as each class have an entry for each cell and class, and
+mean losses one for each cell.
 
 A pair rate compares cells of one view by their scores for one class. The cells that the pair rates
 of a view and a class compare make a *block*. Cells that are on the same sides of all these rates
@@ -13,7 +16,7 @@ other and flat, are the statistic ``residuals`` that calibration errors are func
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -24,50 +27,77 @@ from scipy import sparse
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.data.cells import Cells, View
 from gbm_constrained.problem.functionals import (
-    Functional,
-    FunctionalInView,
     MeanResidual,
-    RatePart,
+    RateParts,
+    WeightedFraction,
+    WeightedLoss,
     WeightedPairs,
 )
-from gbm_constrained.problem.kernels import over_classes
 
-_Member: TypeAlias = tuple[float, FunctionalInView, Codes]  # With a factor and cells that count.
 _Entries: TypeAlias = tuple[Float, Codes]  # Coefficients, and their positions.
 
 
 def find_row_properties(
-    cells: Cells,
-    functionals: Sequence[Functional],
-    rows: Sequence[Mapping[int, float]],
-    is_curved: Bool,
+    cells: Cells, rows: Any, imitating: Any, is_curved: Bool
 ) -> dict[str, Any]:
     """Find the properties of linear rows, as fields of ``LinearConstraints``.
 
-    A row is given by the coefficients of its functionals. Directions of one curve have one proxy,
-    the bounded one: it serves directions of both signs, of which one rewards errors.
+    Directions of one curve have one proxy, the bounded one: it serves directions of both signs, of
+    which one rewards errors.
+
+    Parameters
+    ----------
+    cells : Partitions of the data.
+    rows : (m, n_cells * n_classes). Coefficients of the predicted fractions in each row.
+    imitating : (m, n_cells * n_classes). The part of them that comes from decisions of other
+        models.
+    is_curved : (m,). Whether each row is a direction of a curve.
     """
-    reached = [[(one, _cells_reached(one)) for one in found.in_views] for found in functionals]
-    ranges: list[_Entries] = []
-    properties = np.zeros((len(rows), 3), dtype=bool)
-    for i, row in enumerate(rows):
-        by_view: dict[int, list[_Member]] = {}
-        for k, a in row.items():
-            for one, at in reached[k]:
-                by_view.setdefault(one.view.cells.start, []).append((a, one, at))
-        values, columns = [np.zeros(0)], [np.zeros(0, dtype=np.intp)]
-        for start in sorted(by_view):
-            (width, at), of_view = _properties_in_view(cells, by_view[start])
-            values.append(width)
-            columns.append(at)
-            properties[i] |= of_view
-        ranges.append((np.concatenate(values), np.concatenate(columns)))
-    may_reward, must_reward, splits = properties.T
+    m, n_classes = rows.shape[0], cells.classes.size
+    may_reward, must_reward, splits = np.zeros((3, m), dtype=bool)
+    nothing = np.zeros(0, dtype=np.intp)
+    widths: list[tuple[Float, Codes, Codes]] = [(np.zeros(0), nothing, nothing)]
+    for view in cells.views if m else ():
+        # Tables of all labels of each combination of other levels that a row has coefficients of,
+        # (n_combinations, n_labels, n_classes). A row compares few of many groups.
+        shape = view.n_labels, len(view) // view.n_labels, n_classes
+        columns = slice(view.cells.start * n_classes, view.cells.stop * n_classes)
+        parts = [sparse.coo_array(part[:, columns]) for part in (rows, imitating)]
+        at = [np.unravel_index(part.col, shape) for part in parts]
+        keys = [
+            part.row * shape[1] + others for part, (_, others, _) in zip(parts, at, strict=True)
+        ]
+        combinations = np.unique(np.concatenate(keys))
+        row, other = np.divmod(combinations, shape[1])
+        combined, imitation = np.zeros((2, combinations.size, view.n_labels, n_classes))
+        for table, part, key, (label, _, k) in zip(
+            (combined, imitation), parts, keys, at, strict=True
+        ):
+            table[np.searchsorted(combinations, key), label, k] = part.data
+        has_negative = np.bincount(row, (imitation < 0).any(axis=(1, 2)), m) > 0
+        own = np.where(has_negative[row, None, None], combined, combined - imitation)
+        labels = cells.labels[view.cells].reshape(shape[:2])[:, other].T
+        least, most = own.min(axis=2), own.max(axis=2)
+        of_label = np.take_along_axis(own, np.maximum(labels, 0)[..., None], axis=2)[..., 0]
+        # A row rewards errors on cells where an own label costs most, or may do so without labels.
+        is_rewarded = (most > least) & ((labels < 0) | (of_label >= most))
+        suits = (own <= least[..., None]) | ~is_rewarded[..., None]
+        may_reward[row[is_rewarded.any(axis=1)]] = True
+        must_reward[row[~suits.all(axis=1).any(axis=1)]] = True
+        largest = combined.max(axis=2)
+        splits[row[((combined < largest[..., None]).sum(axis=2) > 1).any(axis=1)]] = True
+        width = largest - combined.min(axis=2)
+        differs, label = np.nonzero(width)
+        cell = view.cells.start + label * shape[1] + other[differs]
+        widths.append((width[differs, label], row[differs], cell))
+    values, row, cell = map(np.concatenate, zip(*widths, strict=True))
+    cost_range = sparse.csr_array((values, (row, cell)), shape=(m, len(cells)))
+    cost_range.sort_indices()
     return {
-        "cost_range": make_csr(ranges, len(cells)),
+        "cost_range": cost_range,
         "may_reward_errors": may_reward | is_curved,
         "must_reward_errors": must_reward & ~is_curved,
-        "splits_targets": splits.copy(),
+        "splits_targets": splits,
     }
 
 
@@ -77,49 +107,6 @@ def make_csr(rows: Sequence[_Entries], width: int) -> Any:
     values = np.concatenate([np.zeros(0), *(values for values, _ in rows)])
     columns = np.concatenate([np.zeros(0, dtype=np.intp), *(columns for _, columns in rows)])
     return sparse.csr_array((values, columns.astype(np.intp), ends), shape=(len(rows), width))
-
-
-def _properties_in_view(
-    cells: Cells, members: Sequence[_Member]
-) -> tuple[_Entries, tuple[bool, bool, bool]]:
-    """Find the positive cost ranges of a row in one view, their cells, and its properties there.
-
-    The properties are those of ``LinearConstraints``: whether the row may reward errors, must
-    reward errors, and splits targets.
-    """
-    view = members[0][1].view
-    # A row compares few of many groups, and all labels of a group are taken together.
-    parts = [at for _, _, at in members]
-    at = parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
-    combined = np.zeros((at.size, cells.classes.size))
-    imitation = np.zeros_like(combined)
-    for a, one, _ in members:
-        combined += a * one.predicted[at]
-        imitation += a * one.imitation[at]
-    own = combined - imitation if (imitation >= 0).all() else combined
-    labels, least = cells.labels[view.cells][at], over_classes(np.minimum, own)
-    # A row rewards errors on cells where an own label costs most, or may do so without labels.
-    most, of_label = over_classes(np.maximum, own), own[np.arange(at.size), np.maximum(labels, 0)]
-    is_rewarded = (most > least) & ((labels < 0) | (of_label >= most))
-    suits: Bool = (own <= least[:, None]) | ~is_rewarded[:, None]
-    by_label = suits.reshape(view.n_labels, -1, cells.classes.size)
-    largest = over_classes(np.maximum, combined)
-    width = largest - over_classes(np.minimum, combined)
-    differs = np.flatnonzero(width)
-    return (width[differs], at[differs] + view.cells.start), (
-        bool(is_rewarded.any()),
-        not by_label.all(axis=0).any(axis=-1).all(),
-        bool(((combined < largest[:, None]).sum(axis=1) > 1).any()),
-    )
-
-
-def _cells_reached(found: FunctionalInView) -> Codes:
-    """Find the cells of a view with coefficients, and those with another label alone."""
-    n_labels = found.view.n_labels
-    others = len(found.view) // n_labels
-    has_entry = found.predicted.any(axis=1) | found.imitation.any(axis=1)
-    columns = np.flatnonzero(has_entry.reshape(-1, others).any(axis=0))
-    return np.ravel(np.arange(n_labels)[:, None] * others + columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,15 +144,12 @@ class PairBlock:
         parts = self.parts[np.searchsorted(self.cells, some)]
         return np.bincount(parts, of_cells[some], self.n_parts).astype(np.float64)
 
-    def coefficients(self, term: RatePart, weight: Float) -> _Entries | None:
-        """Compute the coefficients of a pair rate in the table; None where it is of another one.
+    def holds(self, term: WeightedPairs) -> bool:
+        """Whether the table has the entries of a pair rate."""
+        return term.target == self.target and term.first[0] in self.cells
 
-        `weight` has the weight of each cell of all views.
-        """
-        if not isinstance(term, WeightedPairs):
-            return None
-        if term.target != self.target or term.first[0] not in self.cells:
-            return None
+    def coefficients(self, term: WeightedPairs, weight: Float) -> _Entries:
+        """Compute the coefficients of a pair rate in the table, given weights of all cells."""
         u, v = (self.sum(weight, side) for side in term.bases)
         shares = np.outer(u / u.sum(), v / v.sum()).ravel()
         at = np.flatnonzero(shares)
@@ -194,22 +178,19 @@ class ResidualBlock:
         """Positions of the entries of the flat table, (n_cells * bins,)."""
         return slice(self.start, self.start + (self.cells.stop - self.cells.start) * self.bins)
 
-    def coefficients(self, term: RatePart, weight: Float) -> _Entries | None:
-        """Compute the coefficients of a mean residual; None where it is of another table.
+    def holds(self, term: MeanResidual) -> bool:
+        """Whether the table has the entries of a mean residual."""
+        return term.bins == self.bins and self.cells.start <= term.cells[0] < self.cells.stop
 
-        `weight` has the weight of each cell of all views.
-        """
-        if not isinstance(term, MeanResidual) or term.bins != self.bins:
-            return None
-        if not self.cells.start <= term.cells[0] < self.cells.stop:
-            return None
+    def coefficients(self, term: MeanResidual, weight: Float) -> _Entries:
+        """Compute the coefficients of a mean residual, given weights of all cells."""
         at = term.cells[weight[term.cells] > 0.0]
         entries = self.start + (at - self.cells.start) * self.bins + term.position
         return term.coefficient * weight[at] / weight[at].sum(), entries
 
 
 def find_blocks(
-    functionals: Iterable[Sequence[RatePart] | None], views: Sequence[View]
+    functionals: Iterable[RateParts], views: Sequence[View]
 ) -> tuple[tuple[PairBlock, ...], tuple[ResidualBlock, ...]]:
     """Find the blocks of the pair rates and of the mean residuals among terms of functionals."""
     ends = [view.cells.stop for view in views]
@@ -235,24 +216,50 @@ def find_blocks(
     return tuple(pairs), tuple(residuals)
 
 
-def block_matrix(
-    blocks: Sequence[PairBlock] | Sequence[ResidualBlock],
-    functionals: Sequence[Sequence[RatePart] | None],
+def tabulate(
+    functionals: Sequence[RateParts],
     weight: Float,
-) -> Any:
-    """Compute the coefficients of functionals in the flat tables of blocks, csr_array.
+    n_classes: int,
+    pair_blocks: Sequence[PairBlock],
+    residual_blocks: Sequence[ResidualBlock],
+) -> dict[str, Any]:
+    """Compute the coefficients of functionals in each cell statistic, csr_array by name.
 
-    Functionals are given by their terms, and `weight` has the weight of each cell of all views.
+    Functionals are given by their parts, and `weight` has the weight of each cell of all views.
     """
-    rows: list[_Entries] = []
-    for terms in functionals:
-        found = [one.coefficients(term, weight) for term in terms or () for one in blocks]
-        values, columns = [np.zeros(0)], [np.zeros(0, dtype=np.intp)]
-        for of_term, at in (entries for entries in found if entries is not None):
-            values.append(of_term)
-            columns.append(at)
-        rows.append((np.concatenate(values), np.concatenate(columns)))
-    matrix = make_csr(rows, blocks[-1].entries.stop if blocks else 0)
-    matrix.sum_duplicates()
-    matrix.eliminate_zeros()  # A stored zero times the NaN of an empty cell would be NaN.
-    return matrix
+    widths = {
+        "predicted": weight.size * n_classes,
+        "loss": weight.size,
+        "pairs": pair_blocks[-1].entries.stop if pair_blocks else 0,
+        "residuals": residual_blocks[-1].entries.stop if residual_blocks else 0,
+    }
+    rows: dict[str, list[_Entries]] = {name: [] for name in widths}
+    for parts in functionals:
+        entries: dict[str, list[_Entries]] = {name: [] for name in widths}
+        for part in parts or ():
+            if isinstance(part, WeightedFraction):
+                values = part.shares(weight)[:, None] * part.event
+                at = part.cells[:, None] * n_classes + np.arange(n_classes)
+                entries["predicted"].append((values.ravel(), at.ravel()))
+            elif isinstance(part, WeightedLoss):
+                entries["loss"].append((part.shares(weight), part.cells))
+            elif isinstance(part, WeightedPairs):
+                of_pairs = next(block for block in pair_blocks if block.holds(part))
+                entries["pairs"].append(of_pairs.coefficients(part, weight))
+            else:
+                of_bins = next(block for block in residual_blocks if block.holds(part))
+                entries["residuals"].append(of_bins.coefficients(part, weight))
+        for name, found in entries.items():
+            rows[name].append(_add_up(found))
+    return {name: make_csr(rows[name], width) for name, width in widths.items()}
+
+
+def _add_up(entries: Sequence[_Entries]) -> _Entries:
+    """Add up coefficients of the same position, and leave out zeros."""
+    if not entries:
+        return np.zeros(0), np.zeros(0, dtype=np.intp)
+    values, columns = map(np.concatenate, zip(*entries, strict=True))
+    at, position = np.unique(columns, return_inverse=True)
+    total = np.bincount(position, values).astype(np.float64)
+    is_kept = total != 0.0  # A stored zero times the NaN of an empty cell would be NaN.
+    return total[is_kept], at[is_kept]

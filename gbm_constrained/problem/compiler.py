@@ -23,36 +23,36 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from gbm_constrained._typing import Codes, Float
-from gbm_constrained.constraints.base import Constraint, CurvedRow, LinearRow
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.comparisons import Grouped
 from gbm_constrained.constraints.selectors import Amount, Key
 from gbm_constrained.data.cells import MOST_CELLS, Cells, View
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.exceptions import UnavailableError
 from gbm_constrained.problem.blocks import (
-    block_matrix,
     find_blocks,
     find_row_properties,
     make_csr,
+    tabulate,
 )
 from gbm_constrained.problem.functionals import (
-    Functional,
-    FunctionalInView,
     Group,
     GroupFinder,
+    RateParts,
     SmallGroup,
     SmallGroupWarning,
+    WeightedFraction,
     check_number_of_groups,
     columns_by,
     compile_rate,
     unique_names,
 )
-from gbm_constrained.problem.linear_constraints import Curve, Curves, LinearConstraints
+from gbm_constrained.problem.linear_constraints import CurveDirections, Curves, LinearConstraints
 
 Views: TypeAlias = Mapping[Amount | None, View]  # The view of each amount of a constraint.
 
@@ -125,20 +125,18 @@ def compile_constraints(
                 raise
             needs.append(None)
     cells = Cells(rows, [keys or [] for keys in needs], idle)
-    programme = _Programme(cells)
+    found = _Compilation(cells)
     try:
         for j, constraint in enumerate(constraints):
             if like is not None and needs[j] is None:
                 # All functionals are undefined on these rows.
-                nowhere = FunctionalInView.of(cells.views[cells.view_of[j]], cells.classes.size)
-                nothing = Functional((nowhere,), np.nan, None)
                 n_functionals = like.spans[j].stop - like.spans[j].start
-                programme.close([nothing] * n_functionals, like.groups[j])
+                found.close([None] * n_functionals, [np.nan] * n_functionals, like.groups[j])
             else:
                 views = cells.views_by_amount(j)
                 known = None if like is None else like.groups[j]
                 try:
-                    programme.add(constraint, views, known)
+                    found.add(constraint, views, known)
                 except ValueError as error:
                     message = str(error)
                     if str(constraint) not in message:
@@ -146,22 +144,23 @@ def compile_constraints(
                     raise type(error)(message) from None
     finally:  # An error may be about what small groups leave.
         if warning is not None:
-            warning.warn(programme.small)
-    return cells, programme.assemble(constraints).without_rows_of(idle)
+            warning.warn(found.small)
+    return cells, found.assemble(constraints).without_rows_of(idle)
 
 
 @dataclass
-class _Programme:
+class _Compilation:
     """Functionals and linear rows of constraints, one constraint after the other."""
 
     cells: Cells
-    functionals: list[Functional] = field(default_factory=list)
+    terms: list[RateParts] = field(default_factory=list)
+    constant: list[float] = field(default_factory=list)
     spans: list[slice] = field(default_factory=list)
     groups: list[tuple[Group, ...]] = field(default_factory=list)
     small: list[SmallGroup] = field(default_factory=list)
     # Coefficients, right-hand side, unit, name and constraint of each row.
     rows: list[tuple[Mapping[int, float], float, float, str, int]] = field(default_factory=list)
-    curves: list[Curve] = field(default_factory=list)
+    curves: list[CurveDirections] = field(default_factory=list)
 
     def add(self, constraint: Constraint, views: Views, known: Sequence[Group] | None) -> None:
         """Compile a constraint; `known` are the groups of the training rows."""
@@ -174,76 +173,91 @@ class _Programme:
                 self.small += finder.small
         refused = constraint if known is None else None
         functionals = constraint.expression.functionals(groups)
-        start = len(self.functionals)
-        found = [
+        start = len(self.terms)
+        terms = [
             compile_rate(self.cells, rate, views, group, refused) for rate, group in functionals
         ]
-        self.close(found, groups)
+        constant = [
+            np.nan if parts is None else rate.constant
+            for parts, (rate, _) in zip(terms, functionals, strict=True)
+        ]
+        self.close(terms, constant, groups)
         names = [
             str(rate if group is None else rate.restrict(*group.selectors))
             for rate, group in functionals
         ]
         # Rows of costs are scaled as those of rates are: between 0 and 1.
         has_costs = any(term.event.is_cost for term in constraint.terms)
-        unit = (max(one.width for one in found) if has_costs else 1.0) or 1.0
-        at = range(start, len(self.functionals))
+        unit = self._find_width(terms, views) if has_costs else 1.0
+        at = range(start, len(self.terms))
+        # A row with an undefined functional is left out.
         for row in constraint.rows(at, names):
-            self._add_row(row, unit)
+            defined = {k: a / unit for k, a in row.coefficients.items() if a != 0.0}
+            right = row.bound / unit - sum(a * self.constant[k] for k, a in defined.items())
+            if not np.isnan(right):
+                self.rows.append((defined, right, unit, row.name, len(self.spans) - 1))
         for curved in constraint.branches(at) if constraint.expression.is_curved else ():
-            self._add_curve(constraint, curved, dict(zip(at, names, strict=True)))
+            if np.isnan([self.constant[k] for k in curved.at]).any():
+                continue
+            curve = CurveDirections(curved, len(self.rows))
+            for i, sign in curve.directions:
+                k = curved.at[i]
+                name = f"{'-' if sign < 0 else ''}{names[k - start]} in {constraint}"
+                self.rows.append(({k: sign}, curved.bound, 1.0, name, len(self.spans) - 1))
+            self.curves.append(curve)
 
-    def close(self, functionals: Sequence[Functional], groups: Sequence[Group]) -> None:
+    def close(
+        self, terms: Sequence[RateParts], constant: Sequence[float], groups: Sequence[Group]
+    ) -> None:
         """Add the functionals and the groups of a constraint."""
-        start = len(self.functionals)
-        self.functionals += functionals
-        self.spans.append(slice(start, len(self.functionals)))
+        start = len(self.terms)
+        self.terms += terms
+        self.constant += constant
+        self.spans.append(slice(start, len(self.terms)))
         self.groups.append(tuple(groups))
 
-    def _add_row(self, row: LinearRow, unit: float) -> None:
-        """Add a linear row in a unit, unless one of its functionals is undefined."""
-        defined = {k: a / unit for k, a in row.coefficients.items() if a != 0.0}
-        constants = {k: self.functionals[k].constant for k in defined}
-        if np.isnan(list(constants.values())).any():
-            return
-        right = row.bound / unit - sum(a * constants[k] for k, a in defined.items())
-        self.rows.append((defined, right, unit, row.name, len(self.spans) - 1))
-
-    def _add_curve(self, constraint: Constraint, row: CurvedRow, names: dict[int, str]) -> None:
-        """Add the directions of a curved row, unless one of its functionals is undefined."""
-        if np.isnan([self.functionals[k].constant for k in row.at]).any():
-            return
-        curve = Curve(row, len(self.rows))
-        for i, sign in curve.directions:
-            name = f"{'-' if sign < 0 else ''}{names[row.at[i]]} in {constraint}"
-            self.rows.append(({row.at[i]: sign}, row.bound, 1.0, name, len(self.spans) - 1))
-        self.curves.append(curve)
+    def _find_width(self, terms: Sequence[RateParts], views: Views) -> float:
+        """Find the largest difference that decisions make to functionals; one for none."""
+        cells = self.cells
+        table = tabulate(terms, cells.weight, cells.classes.size, (), ())["predicted"].toarray()
+        widths = np.ptp(table.reshape(len(terms), len(cells), -1), axis=2)
+        return (
+            max(sum(float(own[view.cells].sum()) for view in views.values()) for own in widths)
+            or 1.0
+        )
 
     def assemble(self, constraints: Sequence[Constraint]) -> LinearConstraints:
         """Assemble functionals and rows as matrices."""
-        cells, functionals = self.cells, self.functionals
-        n_cells, n_classes = len(cells), cells.classes.size
+        cells, terms = self.cells, self.terms
         rows, bounds, units, row_names, owner = (
             zip(*self.rows, strict=True) if self.rows else ((),) * 5
         )
         names = tuple(unique_names(row_names))
-        terms = [one.terms for one in functionals]
-        pair_blocks, residual_blocks = find_blocks(terms, cells.views)
+        blocks = find_blocks(terms, cells.views)
         curves = Curves(len(self.rows), tuple(self.curves))
+        imitating = [
+            tuple(
+                part
+                for part in parts or ()
+                if isinstance(part, WeightedFraction) and part.imitates
+            )
+            for parts in terms
+        ]
+        tables, imitated = (
+            tabulate(parts, cells.weight, cells.classes.size, *blocks)
+            for parts in (terms, imitating)
+        )
+        R = make_csr(
+            [(np.array([*row.values()]), np.array([*row], np.intp)) for row in rows], len(terms)
+        )
+        A, of_imitations = (R @ table["predicted"] for table in (tables, imitated))
         return LinearConstraints(
             constraints=tuple(constraints),
-            tables={
-                "predicted": _stack(functionals, "predicted", n_cells, n_classes),
-                "loss": _stack(functionals, "loss", n_cells, 1),
-                "pairs": block_matrix(pair_blocks, terms, cells.weight),
-                "residuals": block_matrix(residual_blocks, terms, cells.weight),
-            },
-            pair_blocks=pair_blocks,
-            residual_blocks=residual_blocks,
-            constant=np.array([one.constant for one in functionals]),
-            R=make_csr(
-                [(np.array([*row.values()]), np.array([*row], np.intp)) for row in rows],
-                len(functionals),
-            ),
+            tables=tables,
+            pair_blocks=blocks[0],
+            residual_blocks=blocks[1],
+            constant=np.array(self.constant),
+            R=R,
             b=np.array(bounds),
             unit=np.array(units),
             rows=names,
@@ -251,28 +265,11 @@ class _Programme:
             owner=np.array(owner, dtype=np.intp),
             spans=tuple(self.spans),
             groups=tuple(self.groups),
-            **find_row_properties(cells, functionals, rows, curves.is_curved),
+            **find_row_properties(cells, A, of_imitations, curves.is_curved),
             terms=tuple(terms),
             small=tuple(self.small),
             curves=curves,
         )
-
-
-def _stack(functionals: Sequence[Functional], name: str, n_cells: int, n_columns: int) -> Any:
-    """Make a sparse matrix of one kind of coefficients, each row from those of several views."""
-    rows = []
-    for found in functionals:
-        values, columns = [], []
-        for one in found.in_views:
-            table = getattr(one, name).ravel()
-            values.append(table[table != 0.0])
-            columns.append(np.flatnonzero(table) + one.view.cells.start * n_columns)
-        rows.append((np.concatenate(values), np.concatenate(columns)))
-    return make_csr(rows, n_cells * n_columns)
-
-
-MOST_JOINT_CELLS = 200
-"""Cells beyond which no booster can be expected to estimate the probability of each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,10 +314,11 @@ class JointCells:
             found = np.concatenate([*cells.communicator.gather(of_views), codes])
             of_views, joint = np.unique(found, axis=0, return_inverse=True)
             joint = joint.ravel()[len(found) - len(codes) :]
-        if len(of_views) > MOST_JOINT_CELLS:
+        most = 200  # No booster can be expected to estimate the probability of each of more.
+        if len(of_views) > most:
             raise ValueError(
                 f"the metric and its constraints divide the rows into {len(of_views)} "
-                f"combinations of label and groups, more than {MOST_JOINT_CELLS}, and decisions "
+                f"combinations of label and groups, more than {most}, and decisions "
                 f"need the probability of each: compare fewer groups, or use "
                 f"small_groups='merge'."
             )

@@ -1,8 +1,8 @@
-"""Rates as linear maps of the statistics of cells, and the groups that constraints compare.
+"""Rates as sums of means of cells, and the groups that constraints compare.
 
 A rate in a group is a *functional*, ``U . predicted + V . loss + Q . pairs + S . residuals +
-constant``.
-Constraints are functions of functionals, and so are metrics.
+constant``. Constraints are functions of functionals, and so are metrics. The parts of a rate say
+what it adds up; :mod:`gbm_constrained.problem.blocks` makes the tables U, V, Q and S of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeAlias, cast
+from functools import partial
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,11 +92,8 @@ class SmallGroup:
 
 def quote_lookalikes(groups: Sequence[Group]) -> list[Group]:
     """Quote the texts of groups that look alike, such as the number 0 and the text "0"."""
-
-    def normalize_form(text: str) -> str:
-        return unicodedata.normalize("NFC", text)
-
     # Two forms of one letter look alike in quotes, too.
+    normalize_form = partial(unicodedata.normalize, "NFC")
     for quote, normalize in ((repr, normalize_text), (ascii, normalize_form)):
         looks = [normalize(str(group)) for group in groups]
         times = Counter(looks)
@@ -133,6 +131,14 @@ class MeanOfRows:
         """Sets of cells that the mean is taken over."""
         return (self.cells,)
 
+    def shares(self, weight: Float) -> Float:
+        """Divide the coefficient among the cells by their weights; (len(cells),).
+
+        `weight` has the weight of each cell of all views.
+        """
+        own = weight[self.cells]
+        return np.asarray(own * (self.coefficient / own.sum()))
+
 
 @dataclass(frozen=True, eq=False)
 class WeightedFraction(MeanOfRows):
@@ -149,15 +155,17 @@ class WeightedFraction(MeanOfRows):
         rows count as one.
     mean_amount : Mean amount of the rows of a cost, which is a factor of the coefficient; None of
         what is no cost in amounts.
+    imitates : Whether the event depends on the decisions of another model.
     """
 
     event: Bool | Float
     largest_amount: float | None = None
     mean_amount: float | None = None
+    imitates: bool = False
 
 
 @dataclass(frozen=True, eq=False)
-class MeanLoss(MeanOfRows):
+class WeightedLoss(MeanOfRows):
     """One mean loss in a rate: ``coefficient * weighted mean of the cross-entropy inside``."""
 
 
@@ -197,53 +205,9 @@ class WeightedPairs:
         return self.first, self.second
 
 
-RatePart: TypeAlias = WeightedFraction | MeanLoss | WeightedPairs | MeanResidual
-
-
-@dataclass(frozen=True, eq=False)
-class FunctionalInView:
-    """A linear map of the statistics of a view's cells.
-
-    Parameters
-    ----------
-    predicted : (n_cells of the view, n_classes). Coefficients of the predicted fractions.
-    imitation : (n_cells of the view, n_classes). Part of `predicted` that comes from decisions
-        of other models.
-    loss : (n_cells of the view,). Coefficients of the mean losses.
-    """
-
-    view: View
-    predicted: Float
-    imitation: Float
-    loss: Float
-
-    @classmethod
-    def of(cls, view: View, n_classes: int) -> Self:
-        """Make a map to zero."""
-        shape = len(view), n_classes
-        return cls(view, np.zeros(shape), np.zeros(shape), np.zeros(len(view)))
-
-
-@dataclass(frozen=True, eq=False)
-class Functional:
-    """A rate in a group, as a sum of linear maps of the statistics of cells, one for each amount.
-
-    Parameters
-    ----------
-    in_views : Maps, at least one.
-    constant : Constant part; NaN where the rate is undefined.
-    terms : Fractions, mean losses, pair rates and mean residuals that the rate adds up, None
-        where the rate is undefined.
-    """
-
-    in_views: tuple[FunctionalInView, ...]
-    constant: float
-    terms: tuple[RatePart, ...] | None
-
-    @property
-    def width(self) -> float:
-        """Largest difference between the values of two decisions."""
-        return sum(float(np.ptp(one.predicted, axis=1).sum()) for one in self.in_views)
+RatePart: TypeAlias = WeightedFraction | WeightedLoss | WeightedPairs | MeanResidual
+# What a functional adds up beside its constant; None where it is undefined.
+RateParts: TypeAlias = tuple[RatePart, ...] | None
 
 
 class NoRowsError(ValueError):
@@ -256,42 +220,41 @@ def compile_rate(
     views: Mapping[Amount | None, View],
     group: Group | None,
     constraint: Constraint | None,
-) -> Functional:
-    """Compile a rate, in a group if one is given.
+) -> RateParts:
+    """Find what a rate adds up, in a group if one is given; None where it is undefined.
 
     `views` are those of the amounts that rows count for. Where a constraint is given, a rate
     over no rows is refused in its name; it is undefined otherwise.
     """
-    maps = {a: FunctionalInView.of(view, cells.classes.size) for a, view in views.items()}
-    terms: list[RatePart] = []
+    parts: list[RatePart] = []
     for a, term in rate.terms:
         view = views[term.amount]
-        weight, count = cells.weight[view.cells], cells.count[view.cells]
         bases = base_sets(cells, term, view, group)
-        empty = [base for base in bases if not weight[base].sum() > 0]
+        empty = [base for base in bases if not cells.weight[view.cells][base].sum() > 0]
+        if empty and constraint is not None:
+            what, remedy = "no rows at all", "it rows with positive weight"
+            if cells.count[view.cells][empty[0]].any():
+                what = "rows whose total weight is zero (a class without weight?)"
+                remedy = "those rows positive sample_weight"
+            raise NoRowsError(
+                f"{constraint} is taken over {what}: drop the constraint, or give {remedy}."
+            )
         if empty:
-            if constraint is not None:
-                what, remedy = "no rows at all", "it rows with positive weight"
-                if count[empty[0]].any():
-                    what = "rows whose total weight is zero (a class without weight?)"
-                    remedy = "those rows positive sample_weight"
-                raise NoRowsError(
-                    f"{constraint} is taken over {what}: drop the constraint, or give {remedy}."
-                )
-            nothing = [FunctionalInView.of(v, cells.classes.size) for v in views.values()]
-            return Functional(tuple(nothing), np.nan, None)
+            return None
         if isinstance(term.event, RankedAbove | BinResidual):
-            terms.append(_describe_entries(cells.classes, a, term.event, bases, view))
+            parts.append(_describe_entries(cells.classes, a, term.event, bases, view))
         else:
-            terms.append(_add_mean(cells, maps[term.amount], a, term, bases[0]))
-    return Functional(tuple(maps.values()), rate.constant, tuple(terms))
+            parts.append(_describe_mean(cells, view, a, term, bases[0]))
+    return tuple(parts)
 
 
-def _add_mean(
-    cells: Cells, found: FunctionalInView, coefficient: float, term: Term, inside: Bool
+def _describe_mean(
+    cells: Cells, view: View, coefficient: float, term: Term, inside: Bool
 ) -> RatePart:
-    """Add a multiple of the mean of a term over some cells, and describe it."""
-    view = found.view
+    """Describe a multiple of the mean of a term over some cells of a view."""
+    at = np.flatnonzero(inside)
+    if term.event.is_loss:
+        return WeightedLoss(coefficient, at + view.cells.start)
     event = term.event.cost(cells.levels_of(view))
     largest = None if term.amount is None else term.amount.largest
     mean = None
@@ -302,19 +265,9 @@ def _add_mean(
             plain = np.bincount(view.small_codes, cells.rows.weight, len(view))
             mean = float(cells.weight[view.cells][inside].sum() / plain[inside].sum())
             coefficient, largest = coefficient * mean, math.inf
-    at = np.flatnonzero(inside)
-    share = np.where(inside, cells.weight[view.cells], 0.0)
-    share *= coefficient / share.sum()
-    where = cells.select(view, term.where)
-    share[~where] = 0.0
-    if term.event.is_loss:
-        found.loss[:] += share
-        return MeanLoss(coefficient, at + view.cells.start)
-    event = event * where[:, None]
-    found.predicted[:] += share[:, None] * event
-    if term.event.reference_model is not None:
-        found.imitation[:] += share[:, None] * event
-    return WeightedFraction(coefficient, at + view.cells.start, event[at], largest, mean)
+    event = event * cells.select(view, term.where)[:, None]
+    imitates = term.event.reference_model is not None
+    return WeightedFraction(coefficient, at + view.cells.start, event[at], largest, mean, imitates)
 
 
 def _describe_entries(
@@ -389,7 +342,6 @@ def _base_set(
 
 SMALL = "small groups"
 FEW_NAMED = 5  # Largest number of groups, and of constraints, that a warning names.
-MOST_GROUPS = 500  # Largest number of groups, each of which is compared with every other one.
 TREATMENTS = {"keep": "kept", "hold": "held", "merge": "merged", "drop": "left out"}
 
 
@@ -400,8 +352,13 @@ def columns_by(expression: Grouped, rows: Rows) -> Columns:
     return tuple((rows.like or rows).columns)
 
 
-def check_number_of_groups(constraint: Constraint, by: Columns, n_groups: int, most: int) -> None:
-    """Refuse a comparison of almost every row with every other."""
+def check_number_of_groups(
+    constraint: Constraint, by: Columns, n_groups: int, most: int = 500
+) -> None:
+    """Refuse a comparison of almost every row with every other.
+
+    Each of at most 500 groups is compared with every other one.
+    """
     if n_groups > most:
         raise ValueError(
             f"{constraint} compares {n_groups} groups by {', '.join(map(str, by))}, more than "
@@ -431,7 +388,7 @@ class GroupFinder:
         """Find the groups, the reference last, and treat small groups as the constraint says."""
         groups = self._treat_small(quote_lookalikes(self._list_groups(frozenset())), [])
         groups = self._put_reference_last(groups)
-        check_number_of_groups(self.constraint, self.by, len(groups), MOST_GROUPS)
+        check_number_of_groups(self.constraint, self.by, len(groups))
         fewest = self.expression.min_groups
         if len(groups) < fewest:
             raise ValueError(
@@ -452,7 +409,7 @@ class GroupFinder:
         further = [replace(group, size=0) for group in self._treat_small(groups, kept)]
         at = len(kept) - (self.expression.reference_group is not None)
         groups = [*kept[:at], *further, *kept[at:]]
-        check_number_of_groups(self.constraint, self.by, len(groups), MOST_GROUPS)
+        check_number_of_groups(self.constraint, self.by, len(groups))
         return groups
 
     def _list_groups(self, covered: frozenset[int]) -> list[Group]:
@@ -548,29 +505,25 @@ class SmallGroupWarning:
         for found in small:
             e = cast(Grouped, found.constraint.expression)
             alike.setdefault((found.group.by, e.min_group_size, e.small_groups), []).append(found)
-        lines = [
-            self._line(size, treatment, members) for (_, size, treatment), members in alike.items()
-        ]
+        lines = []
+        for (_, fewest, treatment), members in alike.items():
+            rows: dict[str, int] = {}
+            for found in members:
+                name = str(found.group)
+                rows[name] = min(found.rows, rows.get(name, found.rows))
+            named = [f"{name} ({n})" for name, n in rows.items()]
+            constraints = list(dict.fromkeys(str(found.constraint) for found in members))
+            done = {**TREATMENTS, "merge": "merged into one group"}[treatment]
+            has_empty = any(f.rows == 0 and f.treatment == "left out" for f in members)
+            empty = " Groups without any such row are left out." if has_empty else ""
+            several = f", {len(named)} groups in all" if len(named) > FEW_NAMED else ""
+            lines.append(
+                f"{self.where}{join_truncated(constraints, FEW_NAMED)}: some groups have fewer "
+                f"than min_group_size={fewest} rows that the rate is taken over: "
+                f"{join_truncated(named, FEW_NAMED)}{several}. They are {done} "
+                f"(small_groups={treatment!r}).{empty}"
+            )
         if lines:
             has_more = any("groups in all" in line for line in lines)
             listed = f" {self.listed_in} lists all of them." if has_more and self.listed_in else ""
             issue_warning("\n".join(lines) + listed, "GC204")
-
-    def _line(self, min_group_size: int, treatment: str, members: Sequence[SmallGroup]) -> str:
-        """Write the line of groups that are treated alike."""
-        fewest: dict[str, int] = {}
-        for found in members:
-            name = str(found.group)
-            fewest[name] = min(found.rows, fewest.get(name, found.rows))
-        named = [f"{name} ({rows})" for name, rows in fewest.items()]
-        constraints = list(dict.fromkeys(str(found.constraint) for found in members))
-        done = {**TREATMENTS, "merge": "merged into one group"}[treatment]
-        has_empty = any(f.rows == 0 and f.treatment == "left out" for f in members)
-        empty = " Groups without any such row are left out." if has_empty else ""
-        several = f", {len(named)} groups in all" if len(named) > FEW_NAMED else ""
-        return (
-            f"{self.where}{join_truncated(constraints, FEW_NAMED)}: some groups have fewer than "
-            f"min_group_size={min_group_size} rows that the rate is taken over: "
-            f"{join_truncated(named, FEW_NAMED)}{several}. They are {done} "
-            f"(small_groups={treatment!r}).{empty}"
-        )

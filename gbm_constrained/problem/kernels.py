@@ -101,7 +101,7 @@ from gbm_constrained.data.cells import address_of, array_module, look_up
 LOG2 = float(np.log(2.0))
 
 
-class Block(NamedTuple):
+class KernelBlock(NamedTuple):
     """Arguments of the kernels for a block of rows.
 
     Parameters
@@ -157,6 +157,7 @@ class KernelTables:
         gradient is zero beyond the cap.
     cell_labels : (n_cells,). The class index of each cell.
     dtype : Precision of what :meth:`rows` returns.
+    is_by_row : Whether every row is its own cell, as for several classes in several views.
     """
 
     target: Array
@@ -164,6 +165,7 @@ class KernelTables:
     clipped: Array
     cell_labels: Array
     dtype: np.dtype[Any]
+    is_by_row: bool = False
     _looked_up: dict[tuple[bytes, int, int], Array] = field(default_factory=dict, init=False)
     _by_sign: dict[bytes, tuple[float, float] | None] = field(default_factory=dict, init=False)
 
@@ -211,11 +213,6 @@ class KernelTables:
         return bool(self.other_target.any()), bool(self.cost.any()), bool(self.clipped.any())
 
     @cached_property
-    def total_target(self) -> Any:
-        """Sum of T over classes, (n_cells,)."""
-        return over_classes(np.add, self.target)
-
-    @cached_property
     def other_total(self) -> Any:
         """Sum of T over the classes other than the cell's own, (n_cells,)."""
         return over_classes(np.add, self.other_target)
@@ -227,9 +224,13 @@ class KernelTables:
 
     def rows(self, table: Array, codes: Any) -> Array:
         """Look up a table of cells for each row; a one-dimensional constant becomes shape ()."""
+        found: Array
+        if self.is_by_row:
+            found = table[codes]
+            return found
         if table.ndim == 1 and (table == table[0]).all():
             return np.asarray(table[0], dtype=self.dtype)[()]
-        found: Array = look_up(table.astype(self.dtype), codes)
+        found = look_up(table.astype(self.dtype), codes)
         return found
 
     def kept_rows(self, table: Array, codes: Any) -> Array:
@@ -237,6 +238,8 @@ class KernelTables:
 
         The codes of a block must be in the same memory each time, and the result is read-only.
         """
+        if self.is_by_row:
+            return self.rows(table, codes)
         key = (table.tobytes(), address_of(codes), codes.size)
         if key not in self._looked_up:
             self._looked_up[key] = self.rows(table, codes)
@@ -253,25 +256,7 @@ class KernelTables:
         return self._by_sign[key]
 
 
-class _OneCellPerRow:
-    """Look-ups of tables whose entries are those of the rows themselves."""
-
-    def rows(self, table: Array, codes: Any) -> Any:
-        """Take the block of rows."""
-        return table[codes]
-
-    kept_rows = rows
-
-    def by_sign(self, table: Array) -> tuple[float, float] | None:
-        """Find nothing: entries differ from row to row."""
-        return None
-
-
-class RowTables(_OneCellPerRow, KernelTables):
-    """Tables in which every row is its own cell, for several classes in several views."""
-
-
-class BinaryRowTables(_OneCellPerRow):
+class BinaryRowTables:
     """Tables that a binary kernel reads, in which every row is its own cell.
 
     Entries are written block by block, so that they stay in cache: with a hundred constraints they
@@ -330,20 +315,15 @@ class BinaryRowTables(_OneCellPerRow):
         if clipped is not None:
             self.clipped[rows] = clipped
 
-    @property
-    def label_target(self) -> Array:
-        """T at the row's own label."""
-        return -self.labels * self.signed_target
+    def rows(self, table: Array, codes: Any) -> Any:
+        """Take the entries of a block of rows."""
+        return table[codes]
 
-    @property
-    def other_total(self) -> Array:
-        """T at the other label."""
-        return self.labels * self.signed_other
+    kept_rows = rows
 
-    @property
-    def total_target(self) -> Array:
-        """Sum of T over classes."""
-        return self.label_target + self.other_total
+    def by_sign(self, table: Array) -> tuple[float, float] | None:
+        """Find nothing: entries differ from row to row."""
+        return None
 
     @property
     def cost(self) -> Array:
@@ -395,14 +375,14 @@ class BinaryKernel:
         return loss
 
     @classmethod
-    def value(cls, block: Block) -> Array:
+    def value(cls, block: KernelBlock) -> Array:
         """Compute the kernel value of each row."""
         a, margin, labels, codes, t, cap = block
         loss = cls.loss(a, margin, labels)
         chosen = cls.decision(margin)
         return np.asarray(
-            t.rows(t.label_target, codes) * loss
-            + t.rows(t.other_total, codes) * (loss + labels * margin)
+            -labels * t.rows(t.signed_target, codes) * loss
+            + labels * t.rows(t.signed_other, codes) * (loss + labels * margin)
             + t.rows(t.cost[:, 0], codes) * (1.0 - chosen)
             + t.rows(t.cost[:, 1], codes) * chosen
             + t.rows(t.clipped, codes) * np.minimum(loss, cap)
@@ -414,7 +394,7 @@ class BinaryKernel:
         return np.asarray((expit(margin) + expit(margin / 2.0)) / 2.0)
 
     @staticmethod
-    def look_up(block: Block, table: Array) -> Array:
+    def look_up(block: KernelBlock, table: Array) -> Array:
         """Look up a one-dimensional table for each row; the result is read-only."""
         t: BinaryTables = block.tables
         parts = t.by_sign(table)
@@ -430,7 +410,9 @@ class BinaryKernel:
         return entries
 
     @classmethod
-    def gradient(cls, block: Block, grad: Array, hess: Array, learning_rate: float = 0.0) -> None:
+    def gradient(
+        cls, block: KernelBlock, grad: Array, hess: Array, learning_rate: float = 0.0
+    ) -> None:
         """Write the gradient and the Hessian majoriser of each row.
 
         The majoriser of a convex kernel keeps a step shrunk by `learning_rate` from overshooting.
@@ -458,7 +440,7 @@ class BinaryKernel:
             hess += bound
 
     @classmethod
-    def add_cost(cls, block: Block, variance: Array, grad: Array) -> list[Array]:
+    def add_cost(cls, block: KernelBlock, variance: Array, grad: Array) -> list[Array]:
         """Add the slope of the expected cost; return the terms of a bound of its curvature.
 
         The `variance` is ``p (1 - p)``.
@@ -501,12 +483,12 @@ class BinaryKernel:
         return slope
 
     @classmethod
-    def hessian_product(cls, block: Block, u: Array) -> Array:
+    def hessian_product(cls, block: KernelBlock, u: Array) -> Array:
         """Compute the exact Hessian of each row's kernel times `u`."""
         a, margin, labels, codes, t, cap = block
-        curvature = t.rows(t.total_target, codes) + t.rows(t.clipped, codes) * (
-            cls.loss(a, margin, labels) < cap
-        )
+        total = labels * (t.rows(t.signed_other, codes) - t.rows(t.signed_target, codes))
+        is_unclipped = cls.loss(a, margin, labels) < cap
+        curvature = total + t.rows(t.clipped, codes) * is_unclipped
         variance = a * (1.0 - a)
         of_cost = t.rows(t.margin_cost, codes) * cls.cost_curvature(variance, margin)
         curvature = curvature * variance + of_cost
@@ -527,7 +509,7 @@ class RampKernel(BinaryKernel):
         return np.clip(0.5 + SLOPE * margin, 0.0, 1.0)
 
     @classmethod
-    def add_cost(cls, block: Block, variance: Array, grad: Array) -> list[Array]:
+    def add_cost(cls, block: KernelBlock, variance: Array, grad: Array) -> list[Array]:
         """Add the slope of the expected cost; return the curvature of a parabola above it."""
         margin, cost = block.margin, cls.look_up(block, block.tables.margin_cost)
         grad += (SLOPE * cost) * (np.abs(margin) < END)
@@ -585,7 +567,7 @@ class SoftmaxKernel:
         return margin.argmax(axis=1)
 
     @staticmethod
-    def look_up(block: Block, table: Array) -> Any:
+    def look_up(block: KernelBlock, table: Array) -> Any:
         """Look up a one-dimensional table for each row; the result is read-only."""
         return block.tables.kept_rows(table, block.codes)
 
@@ -597,7 +579,7 @@ class SoftmaxKernel:
         losses: Array = margin[rows, top] - margin[rows, labels] - np.log(p[rows, top])
         return losses
 
-    def value(self, block: Block) -> Array:
+    def value(self, block: KernelBlock) -> Array:
         """Compute the kernel value of each row."""
         p, margin, labels, codes, t, cap = block
         shifted = margin - margin.max(axis=1, keepdims=True)
@@ -616,7 +598,9 @@ class SoftmaxKernel:
         q /= q.sum(axis=1, keepdims=True)
         return q
 
-    def gradient(self, block: Block, grad: Array, hess: Array, learning_rate: float = 0.0) -> None:
+    def gradient(
+        self, block: KernelBlock, grad: Array, hess: Array, learning_rate: float = 0.0
+    ) -> None:
         """Write the gradient and the Hessian majoriser of each row, at any learning rate."""
         p, margin, labels, codes, t, cap = block
         rows = array_module(labels).arange(labels.size)
@@ -641,12 +625,12 @@ class SoftmaxKernel:
                 bound = width * (self.majoriser_factor * 2.0 * scale**2)
                 hess += _as_column(bound) * q * (1.0 - q)
 
-    def hessian_product(self, block: Block, u: Array) -> Array:
+    def hessian_product(self, block: KernelBlock, u: Array) -> Array:
         """Compute the exact Hessian of each row's kernel times `u` of shape (n, K)."""
         p, margin, labels, codes, t, cap = block
         pu = p * u
         dp = pu - p * pu.sum(axis=1, keepdims=True)
-        total = t.rows(t.total_target, codes)
+        total = t.rows(over_classes(np.add, t.target), codes)
         total = total + t.rows(t.clipped, codes) * (self.loss(p, margin, labels) < cap)
         product: Array = _as_column(total) * dp
         cost = t.rows(t.cost, codes)

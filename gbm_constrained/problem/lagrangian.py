@@ -65,9 +65,8 @@ from gbm_constrained.data.splits import hash_numbers
 from gbm_constrained.problem.kernels import (
     PROXIES,
     BinaryRowTables,
-    Block,
+    KernelBlock,
     KernelTables,
-    RowTables,
     loss_lipschitz,
     over_classes,
     rate_lipschitz,
@@ -177,14 +176,19 @@ class ViewCache:
             return
         self._active_keys[v] = keys
         self._representatives.pop(v, None)
+
+        def fits(place: _SharedPartition) -> bool:
+            union = list(dict.fromkeys([*place.keys, *keys]))
+            return prod(cells.shape_of(union)) <= VIEW_CELLS
+
         place = next((s for s in self._shared if v in s.members), None)
-        if place is not None and not self._fits(place, keys):
+        if place is not None and not fits(place):
             place.members.remove(v)
             place.matrices = []
             self._shared = [s for s in self._shared if s.members]
             place = None
         if place is None:
-            place = next((s for s in self._shared if self._fits(s, keys)), None)
+            place = next((s for s in self._shared if fits(s)), None)
         if place is None:
             place = _SharedPartition()
             self._shared.append(place)
@@ -192,11 +196,6 @@ class ViewCache:
             place.members.append(v)
         place.keys = list(dict.fromkeys([*place.keys, *keys]))
         place.matrices = []
-
-    def _fits(self, place: _SharedPartition, keys: Sequence[Key]) -> bool:
-        """Whether a partition by further attributes is small enough."""
-        union = list(dict.fromkeys([*place.keys, *keys]))
-        return prod(self.cells.shape_of(union)) <= VIEW_CELLS
 
     def _make(self) -> None:
         """Make partitions that are outdated."""
@@ -306,8 +305,8 @@ class RowCoefficients:
         target, cost = (reduce(np.add, tables) for tables in zip(*parts, strict=True))
         clipped = loss if np.isfinite(problem.cap) else np.zeros_like(loss)
         target[array_module(loss).arange(labels.size), labels] += inside + loss - clipped
-        kind = RowTables if problem.has_several_views else KernelTables
-        return kind(target, cost, clipped, labels, problem.dtype)
+        by_row = problem.has_several_views
+        return KernelTables(target, cost, clipped, labels, problem.dtype, by_row)
 
     def _binary_row_tables(self, multipliers: Float) -> BinaryRowTables:
         """Make tables of two classes and several views, in place of the last ones."""
@@ -457,7 +456,7 @@ class CellStatistic:
 
     def sum_block(self, margin: Array, block: slice) -> Float | None:
         """Compute the sums of a block of rows, given their scores; None where there are none."""
-        raise NotImplementedError
+        return None
 
     def values(self, sums: Float) -> dict[str, Float]:
         """Compute fields of ``CellStatistics`` from the sums over all machines."""
@@ -536,9 +535,7 @@ class TrackedFractions(PredictedFractions):
         self.decided = decided
         return self.sums
 
-    def sum_block(self, margin: Array, block: slice) -> Float | None:
-        """Return nothing: the sums hold all rows from the beginning."""
-        return None
+    sum_block = CellStatistic.sum_block  # The sums hold all rows from the beginning.
 
     def state(self) -> dict[str, Any]:
         """Collect the decisions at the last scores, and their sums."""
@@ -691,7 +688,8 @@ class Point:
         (:mod:`gbm_constrained.problem.kernels`). The next call but one overwrites the arrays.
         """
         problem = self.problem
-        gradient, hessian = problem.take_buffers()
+        problem.buffers, problem.idle_buffers = problem.idle_buffers, problem.buffers
+        gradient, hessian = problem.buffers
         t = self.coefficients.tables(multipliers)
         proximal = self._proximal_table(inverse_tau)
 
@@ -719,7 +717,9 @@ class Point:
 
         problem.write_blocks(fill)
         for table in problem.tables:
-            table.add_gradient(multipliers, self.margin, problem.probability, (gradient, hessian))
+            table.add_gradient(
+                multipliers, (self.margin, problem.probability), (gradient, hessian)
+            )
         return gradient, hessian
 
     def _proximal_table(self, inverse_tau: float | Float) -> Array | None:
@@ -734,10 +734,10 @@ class Point:
         of_cells: Array = table[problem.cells.views[0].cells]
         return of_cells
 
-    def _block(self, rows: slice, tables: Any) -> Block:
+    def _block(self, rows: slice, tables: Any) -> KernelBlock:
         """Collect the arguments of the kernels for a block of rows."""
         problem = self.problem
-        return Block(
+        return KernelBlock(
             problem.probability[rows],
             self.margin[rows],
             problem.labels[rows],
@@ -755,7 +755,7 @@ class Point:
             of_block = problem.kernel.hessian_product(self._block(rows, t), u[rows])
             product[rows] = problem.apply_weights(of_block + inverse_tau * u[rows], rows)
         for table in problem.tables:
-            table.add_hessian_product(multipliers, self.margin, problem.probability, u, product)
+            table.add_hessian_product(multipliers, (self.margin, problem.probability), u, product)
         return product
 
 
@@ -936,8 +936,8 @@ class ProblemConstants:
         `slopes` are those of the class probabilities, and `of_pairs` of pair rates, by cell.
         """
         steepest, slopes = rate_lipschitz(self.rows.n_classes), self.relative_slopes(slopes)
-        rates, losses, pairs = self._squared_reactions
-        square = rates @ slopes**2 + losses * steepest**2
+        rates, losses, pairs = (reaction.power(2) for reaction in self.reactions)
+        square = rates @ slopes**2 + np.asarray(losses.sum(axis=1)).ravel() * steepest**2
         if (at := self.rows.pairs) is not None and of_pairs.size:
             of_pairs = np.minimum(SLOPE_FACTOR * of_pairs, at.steepest) / STEEPEST
             square = square + pairs @ of_pairs**2
@@ -947,12 +947,6 @@ class ProblemConstants:
         """Give slopes observed on a path as shares of the largest slope of a rate."""
         steepest = rate_lipschitz(self.rows.n_classes)
         return np.asarray(np.maximum(SLOPE_FACTOR * slopes, MIN_SLOPE) / steepest)
-
-    @cached_property
-    def _squared_reactions(self) -> tuple[Any, Float, Any]:
-        rates, losses, pairs = self.reactions
-        of_losses = np.asarray(losses.power(2).sum(axis=1)).ravel()
-        return rates.power(2), of_losses, pairs.power(2)
 
     def loss_curvature(self, slopes: Float) -> float:
         """Compute the root mean square of slopes by cell, near the mean curvature of the loss."""

@@ -43,13 +43,13 @@ from gbm_constrained.constraints.base import ROUNDING, Constraint, CurvedRow
 from gbm_constrained.constraints.comparisons import Grouped
 from gbm_constrained.constraints.rates import RowFunction, row_functions_of
 from gbm_constrained.data.cells import Cells, CellStatistics
-from gbm_constrained.problem.blocks import PairBlock, ResidualBlock, block_matrix
+from gbm_constrained.problem.blocks import PairBlock, ResidualBlock, tabulate
 from gbm_constrained.problem.functionals import (
     Group,
-    MeanLoss,
-    RatePart,
+    RateParts,
     SmallGroup,
     WeightedFraction,
+    WeightedLoss,
     unique_names,
 )
 from gbm_constrained.problem.losses import curvature_range
@@ -130,7 +130,7 @@ def solve_linear_programme(cost: Any, rows: Any, right: Any, bounds: Any, **equa
 
 
 @dataclass(frozen=True)
-class Curve:
+class CurveDirections:
     """A curved row, and its directions among the linear rows.
 
     Parameters
@@ -208,12 +208,12 @@ class Curves:
     ----------
     n_rows : int, default=0
         Number of linear rows, directions among them.
-    items : tuple of Curve, default=()
+    items : tuple of CurveDirections, default=()
         The curved rows.
     """
 
     n_rows: int = 0
-    items: tuple[Curve, ...] = ()
+    items: tuple[CurveDirections, ...] = ()
 
     @cached_property
     def is_curved(self) -> Bool:
@@ -336,7 +336,7 @@ class LinearConstraints:
     may_reward_errors: Bool
     must_reward_errors: Bool
     splits_targets: Bool
-    terms: tuple[tuple[RatePart, ...] | None, ...]
+    terms: tuple[RateParts, ...]
     small: tuple[SmallGroup, ...] = ()
     curves: Curves = Curves()
     mixing: Any = None
@@ -435,7 +435,7 @@ class LinearConstraints:
 
     def rows_of(self, functionals: Float) -> Float:
         """Compute the left-hand side of each row from the functionals; shape (m,)."""
-        found = self._products["R"](functionals - self._finite_constant)
+        found = self._products["R"](functionals - np.nan_to_num(self.constant))
         for curve in self.curves.items:
             found[curve.rows] = curve.value(functionals)
         return found
@@ -448,7 +448,7 @@ class LinearConstraints:
         for curve in self.curves.items:
             slope, at = curve.gradient(functionals), curve.at
             # Right-hand sides have been reduced by the constants.
-            moved = slope @ (np.nan_to_num(functionals[at]) - self._finite_constant[at])
+            moved = slope @ (np.nan_to_num(functionals[at]) - np.nan_to_num(self.constant[at]))
             for row in range(curve.rows.start, curve.rows.stop):
                 R[row] = 0.0
                 for k, a in zip(at, slope, strict=True):
@@ -464,10 +464,6 @@ class LinearConstraints:
             products[f"rows.{name}"] = product_with(table, transposed=True)
         return {**products, "R": product_with(self.R)}
 
-    @cached_property
-    def _finite_constant(self) -> Float:
-        return np.nan_to_num(self.constant)
-
     def rates(self, statistics: CellStatistics) -> Float:
         """Compute the left-hand side of each row from cell statistics; shape (m,)."""
         return self.rows_of(self.functionals(statistics))
@@ -478,19 +474,9 @@ class LinearConstraints:
 
     def values(self, functionals: Float) -> Float:
         """Compute what each constraint bounds, NaN where undefined; shape (n_constraints,)."""
-        single, start = self._single_rates
-        values = np.empty(len(self.constraints))
-        values[single] = functionals[start]
-        for j in np.flatnonzero(~single):
-            values[j] = self.constraints[j].value(functionals[self.spans[j]])
-        return values
-
-    @cached_property
-    def _single_rates(self) -> tuple[Bool, Codes]:
-        """Constraints on one rate, and the position of the rate among the functionals."""
-        single = np.array([c.expression.is_linear for c in self.constraints], dtype=bool)
-        start = [span.start for span in compress(self.spans, single)]
-        return single, np.array(start, dtype=np.intp)
+        pairs = zip(self.constraints, self.spans, strict=True)
+        found = [constraint.value(functionals[span]) for constraint, span in pairs]
+        return np.array(found, dtype=np.float64)
 
     @property
     def bounds(self) -> Float:
@@ -577,42 +563,38 @@ class LinearConstraints:
         if self.stated is not None:
             of_part = replace(self.stated, R=self.R, b=self.b, curves=self.curves).on(cells)
             return of_part.make_credible(cells, self.half)
-        constant, terms = self.constant.copy(), list(self.terms)
-        hards, softs = [], []
-        for k, of_rate in enumerate(self.terms):
-            hard, soft = self.U[[k]], self.V[[k]]
-            bases = [base for term in of_rate or () for base in term.bases]
-            if any(left[base].sum() == 0 for base in bases):
-                constant[k], terms[k] = np.nan, None
-            elif of_rate and any((left[base] < whole[base]).any() for base in bases):
-                hard, soft = self._coefficients(of_rate, left)
-            hards.append(hard)
-            softs.append(soft)
+        terms = tuple(
+            parts if all(left[base].any() for part in parts or () for base in part.bases) else None
+            for parts in self.terms
+        )
+        constant = np.where([parts is None for parts in terms], np.nan, self.constant)
         is_known = abs(self.R) @ np.isnan(constant) == 0
         for curve in self.curves.items:
             is_known[curve.rows] = not np.isnan(constant[curve.at]).any()
         return replace(
             self,
-            tables={
-                "predicted": sparse.csr_array(sparse.vstack(hards)),
-                "loss": sparse.csr_array(sparse.vstack(softs)),
-                "pairs": block_matrix(self.pair_blocks, terms, left),
-                "residuals": block_matrix(self.residual_blocks, terms, left),
-            },
+            tables=self._tabulate(terms, left),
             constant=constant,
             R=keep_rows(self.R, is_known),
             b=np.where(is_known, self.b, 0.0),
             cost_range=keep_rows(self.cost_range, is_known),
-            terms=tuple(terms),
+            terms=terms,
             curves=self.curves.without(~is_known),
         )
 
     def weigh_losses(self, weight: Float) -> Any:
         """Compute the coefficients of the mean losses for other weights of the cells."""
-        V = sparse.csr_array(
-            sparse.vstack([self._coefficients(of_rate or (), weight)[1] for of_rate in self.terms])
-        )
+        losses = [
+            tuple(part for part in parts or () if isinstance(part, WeightedLoss))
+            for parts in self.terms
+        ]
+        V = self._tabulate(losses, weight)["loss"]
         return V if self.mixing is None else self.mixing @ V
+
+    def _tabulate(self, terms: Sequence[RateParts], weight: Float) -> dict[str, Any]:
+        """Compute the coefficients of functionals as stated for other weights of the cells."""
+        n_classes = self.U.shape[1] // weight.size
+        return tabulate(terms, weight, n_classes, self.pair_blocks, self.residual_blocks)
 
     def make_credible(self, cells: Cells, half: Float | None = None) -> LinearConstraints:
         """Let groups act as far as their rows can tell.
@@ -674,19 +656,6 @@ class LinearConstraints:
                     towards = np.eye(at.size)[-1]
                 mixing[np.ix_(at, at)] = np.diag(own) + (1.0 - own)[:, None] * towards
         return sparse.csr_array(mixing) if is_mixed else None
-
-    def _coefficients(self, terms: Sequence[RatePart], weight: Float) -> tuple[Any, Any]:
-        """Compute the rows of U and V of a rate, given weights of cells."""
-        hard = np.zeros((weight.size, self.U.shape[1] // weight.size))
-        soft = np.zeros((1, weight.size))
-        for term in terms:
-            if isinstance(term, WeightedFraction | MeanLoss):
-                share = term.coefficient * weight[term.cells] / weight[term.cells].sum()
-                if isinstance(term, WeightedFraction):
-                    hard[term.cells] += share[:, None] * term.event
-                else:
-                    soft[0, term.cells] += share
-        return sparse.csr_array(hard.reshape(1, -1)), sparse.csr_array(soft)
 
     @cached_property
     def is_of_scores(self) -> Bool:

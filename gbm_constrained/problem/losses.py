@@ -374,15 +374,13 @@ def smooth_loss(
     slopes: Float | float = 0.0,
 ) -> Smooth:
     """Compute a loss of rows; the arguments are those of :func:`smooth_objective`."""
-    if loss in ("squared", "poisson"):  # Their parabolas have the second derivative.
-        value = loss_values(loss, parameter, y, f)
-        return Smooth(value, *loss_derivatives(loss, parameter, y, f, 1.0))
     residual = y - f
-    if loss == "huber":
-        assert parameter is not None
-        inside = (np.abs(residual) <= parameter).astype(np.float64)
-        value = loss_values(loss, parameter, y, f)
-        return Smooth(value, -np.clip(residual, -parameter, parameter), inside)
+    if loss in ("squared", "poisson", "huber"):  # Their parabolas have the slope of the loss.
+        slope, curvature = loss_derivatives(loss, parameter, y, f, 1.0)
+        if loss == "huber":
+            assert parameter is not None
+            curvature = (np.abs(residual) <= parameter).astype(np.float64)
+        return Smooth(loss_values(loss, parameter, y, f), slope, curvature)
     u = np.clip(slopes + residual / width, -1.0, 1.0)
     value = u * residual + width / 2.0 * (1.0 - (u - slopes) ** 2)
     curvature = (np.abs(u) < 1.0) / width

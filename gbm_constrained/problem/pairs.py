@@ -40,7 +40,7 @@ and :math:`v_c` the variance of the margins of cell c, it depends on the cells a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -52,6 +52,7 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.problem.blocks import PairBlock
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 
+Scores: TypeAlias = tuple[Array, Array]  # Margins, and probabilities as kernels have them.
 ENTRIES = 1 << 18  # Entries of a block of a histogram: two megabytes, which stay in cache.
 
 
@@ -422,7 +423,10 @@ class DensityKernel(PairKernel):
         at = self._locate(margin)
         both = np.stack([self._histogram(at), self._histogram(at, direction)])
         mixed = (antisymmetric @ both).reshape(2 * self.n_cells, -1)
-        table = _convolve(mixed, _logistic_curvature, at.width).reshape(both.shape)
+        # The derivative of the density is the density times this difference.
+        table = _convolve(
+            mixed, lambda x: _logistic_density(x) * (expit(-x) - expit(x)), at.width
+        ).reshape(both.shape)
         table *= self.density[:, None]
         product = self._look_up(table[0], at) * direction
         product -= self._look_up(table[1], at)
@@ -559,11 +563,6 @@ def _logistic_density(x: Array) -> Float:
     return np.asarray(expit(x) * expit(-x))
 
 
-def _logistic_curvature(x: Array) -> Float:
-    """Compute the derivative of the density of the logistic distribution."""
-    return np.asarray(_logistic_density(x) * (expit(-x) - expit(x)))
-
-
 def _convolve(tables: Float, function: Callable[[Array], Float], width: float) -> Float:
     """Compute ``sum_y tables[:, y] function((x - y) width)`` at every point x of a grid."""
     n = tables.shape[1]
@@ -693,7 +692,7 @@ def find_prices(coefficients: Any, n_cells: int) -> Any:
     return sparse.csr_array(make_antisymmetric(coefficients, n_cells).maximum(0.0))
 
 
-class _BlockRows:
+class PairBlockRows:
     """Rows of the cells of one block.
 
     Attributes
@@ -785,7 +784,8 @@ class PairRows:
     ) -> None:
         blocks = constraints.pair_blocks
         self._parts = [
-            _BlockRows(block, cells, weight, total_weight, is_square=is_square) for block in blocks
+            PairBlockRows(block, cells, weight, total_weight, is_square=is_square)
+            for block in blocks
         ]
         self._constraints = constraints
         self.steepest = np.inf if is_square else STEEPEST
@@ -812,17 +812,15 @@ class PairRows:
 
     def value(self, multipliers: Float, margin: Array) -> float:
         """Compute the proxy of the constraints on pair rates, whose gradient is that of rows."""
-        total = 0.0
-        for part, costs in self._at_work(multipliers):
-            table = part.proxy.table(part.scores(margin))
-            total += float((costs * np.nan_to_num(table)).sum())
-        return total
+        parts = (
+            float((costs * np.nan_to_num(part.proxy.table(part.scores(margin)))).sum())
+            for part, costs in self._at_work(multipliers)
+        )
+        return sum(parts, 0.0)
 
-    def add_gradient(
-        self, multipliers: Float, margin: Array, probability: Array, out: tuple[Array, Array]
-    ) -> None:
+    def add_gradient(self, multipliers: Float, at: Scores, out: tuple[Array, Array]) -> None:
         """Add gradients and Hessian majorisers of rows, times the weight of all rows."""
-        gradient, hessian = out
+        (margin, probability), (gradient, hessian) = at, out
         for part, costs in self._at_work(multipliers):
             slope, curvature = part.proxy.gradient(part.scores(margin), costs)
             if gradient.ndim == 1:
@@ -837,17 +835,11 @@ class PairRows:
                 curvature[:, None] * share + np.abs(slope)[:, None] * (1.0 - share)
             )
 
-    def add_hessian_product(
-        self,
-        multipliers: Float,
-        margin: Array,
-        probability: Array,
-        direction: Array,
-        out: Array,
-    ) -> None:
-        """Add the exact Hessian times a direction of the rows and the weight of all rows."""
+    def add_hessian_product(self, multipliers: Float, at: Scores, u: Array, out: Array) -> None:
+        """Add the exact Hessian times a direction u of the rows and the weight of all rows."""
+        margin, probability = at
         for part, costs in self._at_work(multipliers):
-            scores, along = part.scores(margin), direction[part.rows]
+            scores, along = part.scores(margin), u[part.rows]
             if along.ndim == 1:
                 out[part.rows] += part.proxy.hessian_product(scores, costs, along)
                 continue
@@ -860,7 +852,7 @@ class PairRows:
             bend = share * (others + (share * others).sum(axis=1, keepdims=True))
             out[part.rows] += np.insert(bend * slope[:, None], k, 0.0, axis=1)
 
-    def _at_work(self, multipliers: Float) -> Iterator[tuple[_BlockRows, Float]]:
+    def _at_work(self, multipliers: Float) -> Iterator[tuple[PairBlockRows, Float]]:
         """Iterate over the blocks with a cost, each with its table of costs."""
         if self._prices is None:
             costs = self._constraints.costs(multipliers, "pairs")

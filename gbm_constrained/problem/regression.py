@@ -145,10 +145,28 @@ class RegressionRows(WeightedCells):
 
 
 class RegressionPoint:
-    """A regression's Lagrangian at fixed scores."""
+    """A regression's Lagrangian at fixed scores.
 
-    def __init__(self, problem: RegressionRows, margin: Array) -> None:
-        self.problem, self.margin = problem, margin
+    With a `width`, as exact learners need it, value, gradient and Hessian are of one function:
+    kinks are rounded within it, and steps have their proxies. Statistics stay exact.
+
+    Parameters
+    ----------
+    problem : Rows of the problem.
+    margin : (n_samples,). Scores, which are the predictions of an exact learner.
+    width : Distance from a kink, in standard deviations of the targets, within which it is round;
+        by default derivatives are those of parabolas above the function.
+    slopes : (n_samples,) or a number. Slopes that the kinks are rounded about.
+    """
+
+    def __init__(
+        self,
+        problem: RegressionRows,
+        margin: Array,
+        width: float | None = None,
+        slopes: Float | float = 0.0,
+    ) -> None:
+        self.problem, self.margin, self.width, self.slopes = problem, margin, width, slopes
         self.prediction = problem.objective.predict(margin)
 
     def statistics(self) -> CellStatistics:
@@ -188,6 +206,9 @@ class RegressionPoint:
 
     def _derivatives(self, multipliers: Float) -> tuple[Float, Float]:
         """Add up slopes and curvatures of objective and constraints, by row of weight one."""
+        if self.width is not None:
+            _, grad, hess = self._sum(multipliers, self.width)
+            return grad, hess
         p, f = self.problem, self.prediction
         grad, hess = p.objective.derivatives(p.targets, self.margin, p.scale)
         if not p.is_whole:  # Rows of further data sets are in no objective.
@@ -205,36 +226,13 @@ class RegressionPoint:
                 bent += np.abs(a) * curvature
         return grad + added, hess + bent
 
-
-class SmoothRegressionPoint(RegressionPoint):
-    """The Lagrangian of an exact learner, whose value, gradient and Hessian are of one function.
-
-    Kinks are rounded within a width, and steps have their proxies. Statistics stay exact.
-
-    Parameters
-    ----------
-    problem : Rows of the problem.
-    margin : (n_samples,). Scores, which are the predictions.
-    width : Distance from a kink, in standard deviations of the targets, within which it is round.
-    slopes : (n_samples,) or a number. Slopes that the kinks are rounded about.
-    """
-
-    def __init__(
-        self,
-        problem: RegressionRows,
-        margin: Array,
-        width: float = 1e-6,
-        slopes: Float | float = 0.0,
-    ) -> None:
-        super().__init__(problem, margin)
-        self.width, self.slopes = width, slopes
-
     def value(
         self, multipliers: Float, anchor: Array | None = None, inverse_tau: float = 0.0
     ) -> float:
         """Compute the Lagrangian, up to a constant."""
         p = self.problem
-        total = float(p.row_weight @ self._sum(multipliers)[0]) / p.total_weight
+        assert self.width is not None
+        total = float(p.row_weight @ self._sum(multipliers, self.width)[0]) / p.total_weight
         if anchor is not None and inverse_tau > 0:
             total += inverse_tau * p.bregman(self.margin, anchor)
         return total
@@ -244,15 +242,10 @@ class SmoothRegressionPoint(RegressionPoint):
         _, hess = self.gradient(multipliers, None, inverse_tau)
         return hess * u
 
-    def _derivatives(self, multipliers: Float) -> tuple[Float, Float]:
-        """Compute first and second derivative of each row of weight one."""
-        _, slope, curvature = self._sum(multipliers)
-        return slope, curvature
-
-    def _sum(self, multipliers: Float) -> Float:
+    def _sum(self, multipliers: Float, width: float) -> Float:
         """Add up value, slope and curvature of objective and constraints, (3, n_samples)."""
         p = self.problem
-        width = self.width * p.scale
+        width *= p.scale
         total = np.stack(smooth_objective(p.objective, p.targets, self.margin, width, self.slopes))
         if not p.is_whole:  # Rows of further data sets are in no objective.
             total *= p.objective_weight > 0
@@ -390,6 +383,7 @@ class RegressionLagrangian(Lagrangian):
 
     rows: RegressionRows  # type: ignore[assignment]
     constants: RegressionConstants  # type: ignore[assignment]
+    coefficients: RegressionRows  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -401,10 +395,11 @@ class RegressionLagrangian(Lagrangian):
         **options: Any,
     ) -> None:
         rows = self.rows = RegressionRows(targets, cells, constraints, **options)
-        self.point_class = SmoothRegressionPoint if is_smooth else RegressionPoint
+        self.width = 1e-6 if is_smooth else None
         self.cells, self.constraints = cells, constraints
         self.n_samples, self.total_weight = rows.n_samples, rows.total_weight
         self.constants = RegressionConstants(rows)
+        self.coefficients = rows
         self.statistics = ()
 
     def narrow(self) -> None:
@@ -414,11 +409,7 @@ class RegressionLagrangian(Lagrangian):
         """Fix the scores of all rows."""
         self.check_scores(margin, (self.n_samples,))
         margin = self.constants.score = np.asarray(margin, dtype=np.float64)
-        return self.point_class(self.rows, margin)
-
-    def per_row(self, table: Float) -> Array:
-        """Look up a table of cells, (n_cells,), for each row, shaped to multiply scores."""
-        return self.rows.per_row(table)
+        return RegressionPoint(self.rows, margin, self.width)
 
     def objective(self, statistics: CellStatistics) -> float:
         """Return ``f``, the weighted mean loss of the training rows."""

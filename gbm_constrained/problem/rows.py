@@ -44,7 +44,7 @@ from gbm_constrained.problem.kernels import (
     clip_cap,
 )
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.problem.pairs import PairRows
+from gbm_constrained.problem.pairs import PairRows, Scores
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -145,31 +145,21 @@ class ResidualRows:
         tables = self.tables(find_probabilities(margin))
         return float(self._constraints.costs(multipliers, "residuals") @ tables)
 
-    def add_gradient(
-        self, multipliers: Float, margin: Array, probability: Array, out: tuple[Array, Array]
-    ) -> None:
+    def add_gradient(self, multipliers: Float, at: Scores, out: tuple[Array, Array]) -> None:
         """Add gradients and Hessian majorisers of rows, times the weight of all rows.
 
-        Those of two classes need no `probability`, which kernels have of the wrong class.
+        Those of two classes need margins alone, for kernels have probabilities of the wrong class.
         """
         gradient, hessian = out
-        for cost, p in self._costs_of_rows(multipliers, margin):
+        for cost, p in self._costs_of_rows(multipliers, at[0]):
             slope = cost * p * (1.0 - p)
             gradient += slope
             hessian += np.abs(slope)
 
-    def add_hessian_product(
-        self,
-        multipliers: Float,
-        margin: Array,
-        probability: Array,
-        direction: Array,
-        out: Array,
-    ) -> None:
-        """Add the exact Hessian times a direction of the rows and the weight of all rows."""
-        for cost, p in self._costs_of_rows(multipliers, margin):
-            curvature = p * (1.0 - p) * (1.0 - 2.0 * p)
-            out += cost * curvature * direction
+    def add_hessian_product(self, multipliers: Float, at: Scores, u: Array, out: Array) -> None:
+        """Add the exact Hessian times a direction u of the rows and the weight of all rows."""
+        for cost, p in self._costs_of_rows(multipliers, at[0]):
+            out += cost * (p * (1.0 - p) * (1.0 - 2.0 * p)) * u
 
     def _costs_of_rows(self, multipliers: Float, margin: Array) -> Iterator[tuple[Float, Float]]:
         """Iterate over the derivatives of rows in their probabilities, by block with a cost.
@@ -318,12 +308,9 @@ class ProblemRows(WeightedCells):
         if constraints.pair_blocks:
             self.pairs = PairRows(*given, is_square=proxy == SQUARE)
         self.residuals = ResidualRows(*given) if constraints.residual_blocks else None
+        # What constraints depend on beside predictions and losses.
+        self.tables = [table for table in (self.pairs, self.residuals) if table is not None]
         self._make_buffers(gradient_dtype or dtype, order)
-
-    @property
-    def tables(self) -> list[PairRows | ResidualRows]:
-        """What constraints depend on beside predictions and losses: tables of all rows at once."""
-        return [table for table in (self.pairs, self.residuals) if table is not None]
 
     def _set_weight(self, weight: Array | None, cells: Cells) -> None:
         """Store the weights of the rows, and sum them by cell."""
@@ -352,19 +339,14 @@ class ProblemRows(WeightedCells):
         self.probability = xp.empty(shape, dtype=self.dtype, order=order)
         gradient = xp.empty(shape, dtype=gradient_dtype, order=order)
         self.gradient_dtype = gradient.dtype
-        self._buffers = gradient, np.empty_like(gradient)
+        self.buffers = gradient, np.empty_like(gradient)
         # Two pairs of arrays are written to in turns, because the caches of a booster's threads
         # hold the pair that they have just read. Writing to that pair can double the time of a
         # gradient of two classes. Gradients of several classes take longer by themselves, and
         # caches hold a small part of more than a million rows.
-        self._others = self._buffers
+        self.idle_buffers = self.buffers
         if self.n_classes == 2 and self.n_samples < 1 << 20 and xp is np:
-            self._others = np.empty_like(gradient), np.empty_like(gradient)
-
-    def take_buffers(self) -> tuple[Array, Array]:
-        """Swap the pairs of arrays, and return those for the next gradient and Hessian."""
-        self._buffers, self._others = self._others, self._buffers
-        return self._buffers
+            self.idle_buffers = np.empty_like(gradient), np.empty_like(gradient)
 
     def narrow(self) -> None:
         """Compute in the precision of the returned gradients from now on, for two classes only.
@@ -376,7 +358,7 @@ class ProblemRows(WeightedCells):
             return
         self.dtype = self.gradient_dtype
         self.labels = self.labels.astype(self.dtype)
-        self.probability = np.empty_like(self._buffers[0])
+        self.probability = np.empty_like(self.buffers[0])
         if self.weight is not None:
             self.weight = self.weight.astype(self.dtype)
 

@@ -41,32 +41,56 @@ change that the exact step would make, and step 2 divides it by p. Without this 
 multipliers of a slow booster grow too large while its rates lag behind. With exact subproblems
 p = 1.
 
-**Boosters.** Their step sizes are adapted to the path in ways that are no part of Algorithm 1: see
-:mod:`gbm_constrained.solvers.outer_loop`.
+**Boosters.** Their step sizes are adapted to the path in ways that are no part of Algorithm 1.
 
-**Control flow.** The learner calls the solver with its current scores, and the solver computes
-gradients and Hessians. A booster calls the solver once in each boosting round of its own ``fit``;
-exact learners call it in a loop.
+**Shrinkage is a proximal term.** A Newton step of curvature h, shrunk to the fraction p, is the
+full step with a proximal term of weight :math:`h (1/p - 1)` around its start. The learning rate of
+a booster is therefore taken as part of D / tau, and only what it leaves of 1 / tau is added, with
+the curvature h of the loss at the scores of the path. At a rate of 0.1 nothing is added while most
+rows are uncertain. At a rate of one, for a rare class, or once most rows are learnt, all of
+1 / tau is added (evidence, Step sizes).
+
+**Returning proximal weight.** Steps of full length also memorise the few rows that a multiplier
+weighs. On a long path the term therefore returns between 10 and 30 exact iterations; an
+iteration of R rounds counts as p of one. Constraints that are measured on the training rows of the
+trees do not detect memorised rows, and the term returns between 5 and 10 (evidence, Step sizes).
+
+**Several classes.** The loss of several classes has little curvature once most rows are learnt,
+and a term of that weight stops the learning. Dual steps need the term, :math:`1 / \tau \ge \sigma
+L_g^2`, but rates are then as flat. The weight therefore falls with the square of the root mean
+square slope of the probabilities, where it is below the slope at the constant model. Two classes
+keep the weight (evidence, Step sizes).
+
+**Slopes on the path.** A Lipschitz constant holds for any scores; boosters use the slopes at
+their own scores. Probabilities of the rows of a cell have the slope :math:`p (1 - p)`. Its root
+mean square is far below 1/4 once most rows are learnt, and dual steps are longer by the square of
+the ratio. Gaps of error rates, the steepest constraints, pull rows towards the decision, and their
+steps become shorter again (evidence, Step sizes).
+
+**Longer steps of constraints that do not move.** The rows of some rates pull against each other,
+as those of a gap of error rates do, and such a rate moves a hundred times less than its Lipschitz
+constant allows. The dual step of a constraint therefore grows by a factor 1 + p in every iteration
+that leaves its violation unchanged, or its slack while its multiplier is above zero. The step is
+halved when the constraint crosses its bound, and is never below the step of the theory, as in
+resilient backpropagation (Riedmiller and Braun, 1993; evidence, Step sizes).
+
+**Opposite rows.** At most one of the two rows ``g`` and ``-g`` of a gap can bind, but a rate that
+oscillates beyond both bounds leaves both with a multiplier. The gradient depends on the difference
+of the two multipliers only. Their common part would still lengthen dual steps, until noise causes
+a jump, and is therefore subtracted from both (evidence, Step sizes).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from gbm_constrained._typing import Array, Float
-from gbm_constrained.problem.lagrangian import Lagrangian, Point
+from gbm_constrained.problem.lagrangian import SLOPE_FACTOR, Lagrangian, Point
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.solvers.base import SolverMethod
-from gbm_constrained.solvers.outer_loop import (
-    ROUNDING,
-    OuterLoop,
-    PathSlopes,
-    Strides,
-    cancel_opposites,
-)
+from gbm_constrained.solvers.base import ROUNDING, Solver, SolverMethod
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -120,44 +144,71 @@ class ABPP(SolverMethod):
 
 
 @dataclass
-class DualAscent:
-    """Dual step of Algorithm 1, with step sizes as in :class:`ABPPSolver`.
+class ABPPSolver(Solver):
+    """Outer loop of ABPP; see :class:`~gbm_constrained.solvers.base.Solver` for other parameters.
+
+    Parameters
+    ----------
+    tau : Primal step size tau_0. By default one over the smoothness of the cross-entropy in the
+        score, 4 for a binary margin and 2 for softmax scores: the proximal term is then as curved
+        as the loss itself at most is.
+    sigma : Dual step size sigma_0, for constraints scaled to Lipschitz constant one. By default
+        the largest that the theory allows, ``1 / (tau L^2)``.
+    lipschitz : (m,). Lipschitz constant L_j of each constraint, for a learner that has its own; by
+        default those of the cells. When it is given, the default of `sigma` takes ``L^2 = m``:
+        always safe.
+    mu : Strong convexity of the objective relative to the Bregman distance; above zero the method
+        accelerates.
+    largest : (m,). Multipliers whose shares dual steps hold to a sum of one,
+        ``sum(y / largest) <= 1``; unbounded by default.
 
     Attributes
     ----------
-    slopes : Slopes at the scores of the path, which give boosters Lipschitz constants.
-    largest : Multipliers whose shares sum to one at most; None where they are unbounded.
     tau_k, sigma_k, gamma_k : Step sizes of the current iteration.
+    current_lipschitz : (m,). Lipschitz constants of the current dual step, those of directions of
+        curves but for the curves.
+    strides : (m,). Factors on dual steps, which grow from one on while constraints do not move.
     """
 
-    slopes: PathSlopes
     tau: float | None = None
     sigma: float | None = None
     lipschitz: Float | None = None
     mu: float = 0.0
-    progress: float = 1.0
-    lazy: bool = False
-    has_rates: bool = True
     largest: Float | None = None
-    tau_k: float = field(init=False)
-    sigma_k: float = field(init=False)
-    gamma_k: float = field(init=False)
 
     def __post_init__(self) -> None:
-        lagrangian = self.slopes.lagrangian
-        m = len(lagrangian.constraints)
+        super().__post_init__()
+        constants, m = self.lagrangian.constants, len(self.lagrangian.constraints)
         coupling = float(np.sqrt(max(m, 1)))  # Parallel constraints have the largest norm.
-        self._takes_slopes = self.lazy and self.lipschitz is None
+        self.current_lipschitz = self.lipschitz
         if self.lipschitz is None and self.has_rates:  # Without rates there are no dual steps.
-            slope = lagrangian.constants.slope_on_path if self.lazy else None
-            self.lipschitz, coupling = lagrangian.constants.lipschitz(slope)
+            slope = constants.slope_on_path if self.lazy else None
+            self.current_lipschitz, coupling = constants.lipschitz(slope)
         if self.tau is None:
-            self.tau = lagrangian.constants.primal_step
+            self.tau = constants.primal_step
         if self.sigma is None:
             self.sigma = 1.0 / (self.tau * coupling**2)
         self.tau_k, self.sigma_k, self.gamma_k = self.tau, self.sigma, self.sigma / self.tau
         self._theta = 1.0
-        self.strides = Strides(lagrangian.constraints.curves.is_curved, self.progress)
+        self.strides = np.ones(m)
+        self._violation_before = np.zeros(m)
+        self._of_curves = np.zeros(m)  # Lipschitz constants.
+        self._active_cells: tuple[Array, Array] | None = None  # by active multipliers
+
+    def begin_iteration(self, point: Point) -> None:
+        """Start iteration k at x_k: line 5 of iteration k-1, then lines 1 to 3."""
+        self.take_dual_step(point, point.statistics() if self.has_rates else None)
+
+    def find_proximal_term(self) -> tuple[Array | None, float | Float]:
+        """Find centre and weight of the proximal term of the current subproblem."""
+        if not self.lazy or not self.multipliers.any():
+            return self.centre, self.inverse_tau
+        return self.centre, self.compute_proximal_weights(self.inverse_tau)
+
+    @property
+    def inverse_tau(self) -> float:
+        """1 / tau_k; zero for a booster whose multipliers are all zero."""
+        return 0.0 if self.lazy and not self.multipliers.any() else 1.0 / self.tau_k
 
     def change_step_sizes(self) -> None:
         """Accelerate where the objective is strongly convex: lines 5 and 1 of Algorithm 1."""
@@ -169,23 +220,54 @@ class DualAscent:
 
     def ascend(self, multipliers: Float, g: Float, change: Float) -> Float:
         """Move the multipliers along the extrapolated constraints, by lines 2 and 3."""
-        if self._takes_slopes and multipliers.any():
-            self.lipschitz = self.slopes.lipschitz()
-        assert self.lipschitz is not None
-        lipschitz = self.slopes.with_curves(self.lipschitz)
+        if self.lazy and self.lipschitz is None and multipliers.any():
+            constants = self.lagrangian.constants
+            self.current_lipschitz = constants.lipschitz_at(self.slopes, self.pair_slopes)
+        assert self.current_lipschitz is not None
+        lipschitz = self._replace_curves(self.current_lipschitz)
         z = g + self._theta / self.progress * change
         if self.lazy:
-            self.strides.adapt(g, multipliers)
+            self.adapt_strides(g, multipliers)
             z[(multipliers == 0) & (g <= ROUNDING)] = 0.0
         # A constraint that no score moves, such as accuracy + error <= 1, has no multiplier.
         inverse = np.divide(1.0, lipschitz, out=np.zeros_like(z), where=lipschitz > 0)
-        step = self.sigma_k * self.strides.factors * inverse**2
+        step = self.sigma_k * self.strides * inverse**2
         ahead = np.asarray(np.maximum(multipliers + step * z, 0.0))
         if self.largest is not None:
             ahead = hold_sum(ahead, step, 1.0 / self.largest)
         if self.lazy:
-            cancel_opposites(ahead, self.slopes.lagrangian.constraints.opposites)
+            cancel_opposites(ahead, self.lagrangian.constraints.opposites)
         return ahead
+
+    def _replace_curves(self, lipschitz: Float) -> Float:
+        """Replace the Lipschitz constants of directions of curves by those of the curves.
+
+        A derivative may be near zero where the curve has a kink and be large on its other side.
+        The constant of a curve therefore falls slowly.
+        """
+        constants, curves = self.lagrangian.constants, self.lagrangian.constraints.curves
+        if not curves.items:
+            return lipschitz
+        slopes = constants.relative_slopes(self.slopes) if self.slopes.size else None
+        found = constants.curve_lipschitz(lipschitz, self.derivatives, slopes)
+        # Share of a curve's Lipschitz constant that is kept in each iteration.
+        kept = np.maximum(found, 0.9 * self._of_curves)
+        self._of_curves = np.where(curves.is_curved, kept, 0.0)
+        return np.where(curves.is_curved, kept, found)
+
+    def adapt_strides(self, g: Float, multipliers: Float) -> None:
+        """Adapt the factors on dual steps to how the constraints have moved since the last one."""
+        before, self._violation_before = self._violation_before, g.copy()
+        # Share of its last distance to the bound above which a constraint counts as not moving.
+        stuck = (g * before > 0) & (np.abs(g) > 0.9 * np.abs(before))
+        stuck &= (g > 0) | (multipliers > 0)
+        # The dual step of such a constraint doubles in one exact iteration.
+        factor = np.where(stuck, 1.0 + self.progress, 1.0)
+        factor[g * before < 0] = 0.5
+        # Derivatives of curves jump, and their factors stay small.
+        is_curved = self.lagrangian.constraints.curves.is_curved
+        largest = np.where(is_curved, 4.0, 50.0)
+        self.strides = np.clip(self.strides * factor, 1.0, largest)
 
     @property
     def ergodic_weight(self) -> float:
@@ -193,39 +275,32 @@ class DualAscent:
         assert self.sigma is not None
         return self.sigma_k / self.sigma
 
+    def compute_proximal_weights(self, inverse_tau: float) -> Float:
+        """Compute the weights of a booster's proximal term, where a multiplier is above zero.
 
-@dataclass
-class ABPPSolver(OuterLoop):
-    """Outer loop of ABPP; see :class:`~gbm_constrained.solvers.outer_loop.OuterLoop`."""
-
-    dual: DualAscent = field(init=False)
-
-    def make_dual_method(self) -> DualAscent:
-        """Make the dual ascent of Algorithm 1."""
-        return make_dual_ascent(self)
-
-    def begin_iteration(self, point: Point) -> None:
-        """Start iteration k at x_k: line 5 of iteration k-1, then lines 1 to 3."""
-        if self.has_rates:
-            self.take_dual_step(point, point.statistics())
-        else:
-            self.follow_schedule(point)
-
-    def find_proximal_term(self) -> tuple[Array | None, float | Float]:
-        """Find centre and weight of the proximal term of the current subproblem."""
-        return self._centre, self.proximal_weight
-
-    @property
-    def proximal_weight(self) -> float | Float:
-        """Weight of the proximal term: one number, or one for each cell."""
-        if not self.lazy or not self.multipliers.any():
-            return self.inverse_tau
-        return self.compute_proximal_weights(self.inverse_tau)
-
-    @property
-    def inverse_tau(self) -> float:
-        """1 / tau_k; zero for a booster whose multipliers are all zero."""
-        return 0.0 if self.lazy and not self.multipliers.any() else 1.0 / self.dual.tau_k
+        Cells that a multiplier weighs have the weight 1 / tau, which the dual step needs there.
+        The sensitivity of the other cells is zero, so that their step may have any length
+        (diagonal preconditioning). Their weight is at most the curvature of the loss at the
+        constant model. With a rare class this is far less than 1 / tau, and the booster keeps its
+        pace on the many rows that no constraint depends on. The part that shrinkage plays already
+        is subtracted from both.
+        """
+        lagrangian, active = self.lagrangian, self.multipliers > 0
+        if self._active_cells is None or not np.array_equal(active, self._active_cells[0]):
+            self._active_cells = (active, active @ lagrangian.constants.sensitivities > 0)
+        at_rest = min(inverse_tau, lagrangian.constants.constant_curvature)
+        held = np.array([at_rest, inverse_tau])
+        if lagrangian.rows.n_scores > 1:
+            # Square of the slope of rates over that of the constant model; at most one.
+            constant = max(lagrangian.constants.constant_slope, np.finfo(float).tiny)
+            held *= min(1.0, (SLOPE_FACTOR * self.loss_curvature / constant) ** 2)
+        left = held - self.loss_curvature * (1.0 / self.progress - 1.0)
+        # With a schedule, constraints are measured on rows that trees are not grown on.
+        begins, ends = (5.0, 10.0) if self.schedule is None else (10.0, 30.0)
+        path = len(self.history) * self.progress
+        back = min(max((path - begins) / (ends - begins), 0.0), 1.0)
+        at_rest, weighed = np.maximum(left, held * back)
+        return np.asarray(np.where(self._active_cells[1], weighed, at_rest))
 
 
 def hold_sum(multipliers: Float, step: Float, shares: Float) -> Float:
@@ -253,7 +328,9 @@ def hold_sum(multipliers: Float, step: Float, shares: Float) -> Float:
     return found
 
 
-def make_dual_ascent(loop: OuterLoop) -> DualAscent:
-    """Make the dual ascent of a solver from its options."""
-    names = ("tau", "sigma", "lipschitz", "mu", "progress", "lazy", "has_rates", "largest")
-    return DualAscent(loop.slopes, **{name: getattr(loop, name) for name in names})
+def cancel_opposites(multipliers: Float, opposites: tuple[Array, Array]) -> None:
+    """Subtract the common part of the multipliers of opposite rows, in place."""
+    first, second = opposites
+    common = np.minimum(multipliers[first], multipliers[second])
+    multipliers[first] -= common
+    multipliers[second] -= common

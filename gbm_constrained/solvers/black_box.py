@@ -23,9 +23,9 @@ by Lemma 13 it minimises :math:`\langle g^t, l(\theta) \rangle` plus a proximal 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast, get_args
 
 import numpy as np
 from scipy import sparse
@@ -36,65 +36,7 @@ from gbm_constrained._findings import issue_warning
 from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.data.validation import check_choice, check_integer, is_finite_number
-
-MOST_WHITENED = 2_000
-"""Parameters whose mean products are stored; the steps of more are scaled one by one."""
-BLOCK = 250  # Rows whose products are added up at once.
-RIDGE = 1e-3  # Share of the square of each column that keeps columns apart that move together.
-
-
-@dataclass(frozen=True)
-class ScoreUnit:
-    r"""Steps of parameters in units of what they change the scores by.
-
-    With the mean products :math:`G = \Phi^T \Phi / n = L L^T` of the columns of scores, a step z
-    moves the parameters by :math:`\sigma L^{-T} z` and the scores by a root mean square of
-    :math:`\sigma \|z\|`, where :math:`\sigma` is the standard deviation of the scores.
-
-    Parameters
-    ----------
-    root : ndarray of shape (d, d) or (d,)
-        The lower triangle L, or the roots of the diagonal of G alone.
-    spread : float
-        Standard deviation of the scores.
-    """
-
-    root: Float
-    spread: float
-
-    def parameters(self, step: Float) -> Float:
-        """Turn a step into a change of the parameters."""
-        if self.root.ndim == 1:
-            return self.spread * step / self.root
-        return np.asarray(self.spread * solve_triangular(self.root, step, trans=1, lower=True))
-
-    def pull_back(self, gradient: Float) -> Float:
-        """Turn a gradient in the parameters into one in the step."""
-        if self.root.ndim == 1:
-            return self.spread * gradient / self.root
-        return np.asarray(self.spread * solve_triangular(self.root, gradient, lower=True))
-
-
-class Surrogates(Protocol):
-    """Surrogates as functions of the scores of some rows."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Names of the surrogates."""
-
-    def __len__(self) -> int: ...
-
-    def values(self, scores: Float) -> Float:
-        """Compute the surrogates."""
-
-    def gradient(self, scores: Float, coefficients: Float) -> Float:
-        """Compute the gradient in the scores of the surrogates' weighted sum."""
-
-    def check_disjoint(self) -> None:
-        """Refuse surrogates that share rows."""
-
-    def move(self, scores: Float, targets: Float) -> tuple[Float, Bool]:
-        """Shift scores so that the surrogates have targets, and find those out of range."""
+from gbm_constrained.metrics.surrogates import SurrogateLosses
 
 
 class CountedMetric(Protocol):
@@ -115,6 +57,12 @@ class LinearSpace:
     r"""Weights of the columns of a score matrix, :math:`f = \Phi \theta + f_0`.
 
     Coefficients of features, weights of trees and offsets of groups are such parameters.
+
+    Steps of parameters have units of what they change the scores by. With the mean products
+    :math:`G = \Phi^T \Phi / n = L L^T` of the columns of scores, a step z moves the parameters by
+    :math:`\sigma L^{-T} z` and the scores by a root mean square of :math:`\sigma \|z\|`, where
+    :math:`\sigma` is the standard deviation of the scores. Of many parameters the roots of the
+    diagonal of G take the place of L.
 
     Parameters
     ----------
@@ -145,6 +93,8 @@ class LinearSpace:
         self._training, self._validation = training, validation
         self._training_base, self._validation_base = training_base, validation_base
         self._weight = weight
+        n = training.shape[0]
+        self._shares = np.full(n, 1.0 / n) if weight is None else weight / weight.sum()
 
     def training_scores(self, parameters: Float) -> Float:
         """Compute the scores of the training rows."""
@@ -163,22 +113,21 @@ class LinearSpace:
 
         Scores without a spread count as those of a standard deviation of one.
         """
-        return self._spread(parameters) / float(np.sqrt(self._mean_squares.sum()))
+        return self.find_spread(parameters) / float(np.sqrt(self._mean_squares.sum()))
 
-    def score_unit(self, parameters: Float) -> ScoreUnit:
-        """Find the units in which steps change the scores by their standard deviation."""
-        return ScoreUnit(self._root, self._spread(parameters))
-
-    def _spread(self, parameters: Float) -> float:
+    def find_spread(self, parameters: Float) -> float:
+        """Compute the standard deviation of the scores; one for scores without a spread."""
         scores = self.training_scores(parameters)
         mean = np.average(scores, weights=self._weight)
         spread = float(np.sqrt(np.average(np.square(scores - mean), weights=self._weight)))
         return spread if spread > 0.0 else 1.0
 
-    @cached_property
-    def _shares(self) -> Float:
-        n = self._training.shape[0]
-        return np.full(n, 1.0 / n) if self._weight is None else self._weight / self._weight.sum()
+    def divide_by_root(self, vector: Float, spread: float, *, transposed: bool) -> Float:
+        """Multiply by a spread of scores and the inverse of L, or of its transpose."""
+        if self._root.ndim == 1:
+            return spread * vector / self._root
+        found = solve_triangular(self._root, vector, trans="T" if transposed else "N", lower=True)
+        return np.asarray(spread * found)
 
     @cached_property
     def _mean_squares(self) -> Float:
@@ -194,14 +143,15 @@ class LinearSpace:
         """Root of the mean products of the columns, or of their diagonal where that is large."""
         squares, matrix = self._mean_squares, self._training
         squares = np.where(squares > 0.0, squares, 1.0).astype(np.float64)
-        if squares.size > MOST_WHITENED:
+        if squares.size > 2_000:  # Their products would take too much memory.
             return np.asarray(np.sqrt(squares))
         dense = np.zeros((squares.size, squares.size))
-        for start in range(0, matrix.shape[0], BLOCK):  # No copy of the whole matrix.
-            part: Any = matrix[start : start + BLOCK]
-            products = part.T @ (part * self._shares[start : start + BLOCK, None])
+        for start in range(0, matrix.shape[0], 250):  # No copy of the whole matrix.
+            part: Any = matrix[start : start + 250]
+            products = part.T @ (part * self._shares[start : start + 250, None])
             dense += cast(Any, products).toarray() if sparse.issparse(products) else products
-        np.fill_diagonal(dense, squares * (1.0 + RIDGE))
+        # A share of each square keeps columns apart that move together.
+        np.fill_diagonal(dense, squares * (1.0 + 1e-3))
         return np.asarray(np.linalg.cholesky(dense), dtype=np.float64)
 
 
@@ -218,18 +168,18 @@ class BlackBoxProblem:
     ----------
     space : LinearSpace
         Parameters.
-    surrogates : Surrogates
+    surrogates : SurrogateLosses
         Surrogates on the training rows, K of them.
     metric : CountedMetric
         Loss of the validation rows.
-    validation_surrogates : Surrogates, default=None
+    validation_surrogates : SurrogateLosses, default=None
         The same surrogates on the validation rows, for estimators that shift scores.
     """
 
     space: LinearSpace
-    surrogates: Surrogates
+    surrogates: SurrogateLosses
     metric: CountedMetric
-    validation_surrogates: Surrogates | None = None
+    validation_surrogates: SurrogateLosses | None = None
 
     def profile(self, parameters: Float) -> Float:
         """Compute the surrogates, (K,)."""
@@ -241,15 +191,56 @@ class BlackBoxProblem:
 
 
 EstimatorName: TypeAlias = Literal["interpolation", "finite_differences", "two_step"]
-MOST_REDRAWS = 100  # Draws of one target; sigma is far too large if all are out of range.
 
 
-@dataclass(frozen=True)
-class Perturbation:
-    """Options of one estimate.
+class GradientEstimate(NamedTuple):
+    """An estimate of the metric's gradient in the surrogates.
 
     Parameters
     ----------
+    gradient : ndarray of shape (K,)
+        The estimate.
+    moves_together : ndarray of bool of shape (K,)
+        Surrogates that the perturbations did not move independently.
+    is_flat : bool
+        Whether no perturbation changed the metric.
+    redrawn : int
+        Number of targets that were out of range and drawn again.
+    """
+
+    gradient: Float
+    moves_together: Bool
+    is_flat: bool
+    redrawn: int
+
+
+def estimate_gradient(
+    estimator: EstimatorName,
+    problem: BlackBoxProblem,
+    parameters: Float,
+    sigma: float,
+    second_sigma: float,
+    count: int,
+    random: np.random.RandomState,
+) -> GradientEstimate:
+    r"""Fit the metric's differences under perturbations by those of the surrogates.
+
+    "interpolation" (Algorithm 3) takes the differences between two independent perturbations of
+    the parameters. The others shift the scores of the validation rows so that the surrogates on
+    these rows change by normal perturbations: "finite_differences" (Algorithm 2) from the scores
+    themselves, and "two_step" (Algorithm 4) from perturbed scores. The estimate of the latter is
+    of the gradient of :math:`\psi_{\sigma_1}(u) = E[\psi(u + \sigma_1 Z)]`, which is smooth where
+    the metric is not. With surrogates that move together, the estimate is the solution of least
+    norm.
+
+    Parameters
+    ----------
+    estimator : {"interpolation", "finite_differences", "two_step"}
+        The estimator.
+    problem : BlackBoxProblem
+        Parameters, surrogates and metric.
+    parameters : ndarray of shape (d,)
+        Where the gradient is estimated.
     sigma : float
         Standard deviation of the perturbations: of parameters in Algorithm 3, of the surrogates
         in Algorithms 2 and 4.
@@ -257,54 +248,42 @@ class Perturbation:
         Standard deviation of the second step of Algorithm 4.
     count : int
         Number m of perturbations.
+    random : RandomState
+        Source of the perturbations.
     """
-
-    sigma: float
-    second_sigma: float
-    count: int
-
-
-@dataclass(frozen=True)
-class GradientEstimate:
-    """An estimate of the metric's gradient in the surrogates.
-
-    Parameters
-    ----------
-    gradient : ndarray of shape (K,)
-        The estimate.
-    is_flat : bool
-        Whether no perturbation changed the metric.
-    moves_together : ndarray of bool of shape (K,)
-        Surrogates that the perturbations did not move independently.
-    redrawn : int
-        Number of targets that were out of range and drawn again.
-    """
-
-    gradient: Float
-    is_flat: bool
-    moves_together: Bool
-    redrawn: int = 0
-
-
-Estimator: TypeAlias = Callable[
-    [BlackBoxProblem, Float, Perturbation, np.random.RandomState], GradientEstimate
-]
-
-
-def interpolate(
-    problem: BlackBoxProblem, parameters: Float, by: Perturbation, random: np.random.RandomState
-) -> GradientEstimate:
-    """Fit the metric's differences by those of the surrogates (Algorithm 3).
-
-    The differences are those between two independent perturbations of the parameters. With
-    surrogates that move together, the estimate is the solution of least norm.
-    """
-    surrogates, losses = np.empty((by.count, len(problem.surrogates))), np.empty(by.count)
-    for j in range(by.count):
-        first, second = parameters + by.sigma * random.standard_normal((2, parameters.size))
-        surrogates[j] = problem.profile(first) - problem.profile(second)
-        losses[j] = problem.loss(first) - problem.loss(second)
-    return _fit(surrogates, losses)
+    differences, losses = np.empty((count, len(problem.surrogates))), np.empty(count)
+    redrawn = 0
+    if estimator == "interpolation":
+        for j in range(count):
+            first, second = parameters + sigma * random.standard_normal((2, parameters.size))
+            differences[j] = problem.profile(first) - problem.profile(second)
+            losses[j] = problem.loss(first) - problem.loss(second)
+    else:
+        surrogates = problem.validation_surrogates
+        if surrogates is None:
+            raise ValueError(
+                "estimator shifts scores of the validation rows, on which the surrogates are not "
+                "defined: use estimator='interpolation'."
+            )
+        surrogates.check_disjoint()
+        scores = problem.space.validation_scores(parameters)
+        profile, metric = surrogates.values(scores), problem.metric
+        if estimator == "finite_differences":
+            base = metric(scores)
+            for j in range(count):
+                shifted, step, n = _shift_scores(surrogates, scores, profile, sigma, random)
+                redrawn += n
+                differences[j], losses[j] = sigma * step, metric(shifted) - base
+        else:
+            for j in range(count):
+                near, step, n = _shift_scores(surrogates, scores, profile, sigma, random)
+                centre = profile + sigma * step
+                far, step, m = _shift_scores(surrogates, scores, centre, second_sigma, random)
+                redrawn += n + m
+                differences[j], losses[j] = second_sigma * step, metric(far) - metric(near)
+    return GradientEstimate(
+        *solve_least_norm(differences, losses), is_flat=not losses.any(), redrawn=redrawn
+    )
 
 
 def solve_least_norm(differences: Float, losses: Float) -> tuple[Float, Bool]:
@@ -338,107 +317,33 @@ def solve_least_norm(differences: Float, losses: Float) -> tuple[Float, Bool]:
     return solution, lost > 1e-6**2
 
 
-def difference(
-    problem: BlackBoxProblem, parameters: Float, by: Perturbation, random: np.random.RandomState
-) -> GradientEstimate:
-    """Fit the metric's differences by perturbations of the surrogates (Algorithm 2).
+def _shift_scores(
+    surrogates: SurrogateLosses,
+    scores: Float,
+    centre: Float,
+    sigma: float,
+    random: np.random.RandomState,
+) -> tuple[Float, Float, int]:
+    """Draw a perturbation of surrogates around a centre, and shift scores by it.
 
-    Scores of the validation rows are shifted so that the surrogates on these rows change by
-    normal perturbations, drawn anew where no scores have them.
+    A target that no shift reaches is drawn again: the draws are those of a cut distribution. The
+    last result is the number of targets that were drawn again.
     """
-    scores, moved = problem.space.validation_scores(parameters), _ScoreShifts(problem, random)
-    base = problem.metric(scores)
-    steps, losses = np.empty((by.count, len(problem.surrogates))), np.empty(by.count)
-    for j in range(by.count):
-        shifted, steps[j] = moved.draw(scores, moved.surrogates.values(scores), by.sigma)
-        losses[j] = problem.metric(shifted) - base
-    return _fit(by.sigma * steps, losses, moved.redrawn)
-
-
-def difference_in_two_steps(
-    problem: BlackBoxProblem, parameters: Float, by: Perturbation, random: np.random.RandomState
-) -> GradientEstimate:
-    r"""Fit differences around perturbed surrogates (Algorithm 4).
-
-    The estimate is of the gradient of :math:`\psi_{\sigma_1}(u) = E[\psi(u + \sigma_1 Z)]`, which
-    is smooth where the metric is not.
-    """
-    scores, moved = problem.space.validation_scores(parameters), _ScoreShifts(problem, random)
-    profile = moved.surrogates.values(scores)
-    steps, losses = np.empty((by.count, len(problem.surrogates))), np.empty(by.count)
-    for j in range(by.count):
-        first, step = moved.draw(scores, profile, by.sigma)
-        second, steps[j] = moved.draw(scores, profile + by.sigma * step, by.second_sigma)
-        losses[j] = problem.metric(second) - problem.metric(first)
-    return _fit(by.second_sigma * steps, losses, moved.redrawn)
-
-
-def _fit(differences: Float, losses: Float, redrawn: int = 0) -> GradientEstimate:
-    gradient, moves_together = solve_least_norm(differences, losses)
-    return GradientEstimate(gradient, not losses.any(), moves_together, redrawn)
-
-
-class _ScoreShifts:
-    """Shifts of the validation scores that change the surrogates by normal perturbations."""
-
-    def __init__(self, problem: BlackBoxProblem, random: np.random.RandomState) -> None:
-        if problem.validation_surrogates is None:
-            raise ValueError(
-                "estimator shifts scores of the validation rows, on which the surrogates are not "
-                "defined: use estimator='interpolation'."
-            )
-        self.surrogates: Surrogates = problem.validation_surrogates
-        self.surrogates.check_disjoint()
-        self.random = random
-        self.redrawn = 0
-
-    def draw(self, scores: Float, centre: Float, sigma: float) -> tuple[Float, Float]:
-        """Draw a perturbation around a centre, and shift scores by it; coordinates in reach.
-
-        A target that no shift reaches is drawn again: the draws are those of a cut distribution.
-        """
-        step = self.random.standard_normal(centre.size)
-        for _ in range(MOST_REDRAWS):
-            shifted, is_out = self.surrogates.move(scores, centre + sigma * step)
-            if not is_out.any():
-                return shifted, step
-            self.redrawn += int(is_out.sum())
-            step[is_out] = self.random.standard_normal(int(is_out.sum()))
-        names = [name for name, out in zip(self.surrogates.names, is_out, strict=True) if out]
-        raise ValueError(
-            f"sigma={sigma:g} asks for values of {names[0]} that no scores have, in "
-            f"{MOST_REDRAWS} draws: give a smaller sigma."
-        )
-
-
-ESTIMATORS: dict[EstimatorName, Estimator] = {
-    "interpolation": interpolate,
-    "finite_differences": difference,
-    "two_step": difference_in_two_steps,
-}
-
-
-def count_calls(estimator: EstimatorName, n_perturbations: int) -> int:
-    """Count the metric's calls in one estimate."""
-    return n_perturbations + 1 if estimator == "finite_differences" else 2 * n_perturbations
+    step, redrawn, n_draws = random.standard_normal(centre.size), 0, 100
+    for _ in range(n_draws):  # Sigma is far too large if all of them are out of range.
+        shifted, is_out = surrogates.move(scores, centre + sigma * step)
+        if not is_out.any():
+            return shifted, step, redrawn
+        redrawn += int(is_out.sum())
+        step[is_out] = random.standard_normal(int(is_out.sum()))
+    name = surrogates.names[int(is_out.argmax())]
+    raise ValueError(
+        f"sigma={sigma:g} asks for values of {name} that no scores have, in {n_draws} draws: give "
+        f"a smaller sigma."
+    )
 
 
 ACCURACY = 0.05  # Largest share of the decrease of Q that may be left.
-
-
-class Projection(NamedTuple):
-    """Parameters near the target, and how near they are at least.
-
-    Parameters
-    ----------
-    parameters : ndarray of shape (d,)
-        Parameters.
-    accuracy : float
-        Largest possible difference of Q from its minimum, for convex surrogates.
-    """
-
-    parameters: Float
-    accuracy: float
 
 
 def excess(problem: BlackBoxProblem, parameters: Float, target: Float) -> tuple[float, Float]:
@@ -466,7 +371,7 @@ def excess(problem: BlackBoxProblem, parameters: Float, target: Float) -> tuple[
 
 def project(
     problem: BlackBoxProblem, centre: Float, target: Float, proximal_weight: float
-) -> Projection:
+) -> tuple[Float, float]:
     r"""Minimise :math:`Q(\theta)` by L-BFGS, until an accuracy of Q itself is certified.
 
     Steps z are in units in which :math:`\|z\|` is the root mean square of the change of the
@@ -496,16 +401,22 @@ def project(
 
     Returns
     -------
-    Projection
+    parameters : ndarray of shape (d,)
+        Parameters near the target.
+    accuracy : float
+        Largest possible difference of Q from its minimum, for convex surrogates.
     """
-    unit = problem.space.score_unit(centre)
+    space, spread = problem.space, problem.space.find_spread(centre)
     at_centre, _ = excess(problem, centre, target)
     step, value, gradient = np.zeros(centre.size), np.inf, np.zeros(centre.size)
 
+    def parameters_at(at: Float) -> Float:
+        return np.asarray(centre + space.divide_by_root(at, spread, transposed=True))
+
     def objective(at: Float, weight: float) -> tuple[float, Float]:
         nonlocal value, gradient
-        value, by_parameter = excess(problem, centre + unit.parameters(at), target)
-        gradient = unit.pull_back(by_parameter)
+        value, by_parameter = excess(problem, parameters_at(at), target)
+        gradient = space.divide_by_root(by_parameter, spread, transposed=False)
         return value + 0.5 * weight * float(at @ at), gradient + weight * at
 
     def bound(at: Float) -> float:
@@ -534,7 +445,7 @@ def project(
         objective(step, weight)
         if is_accurate(step):
             break
-    return Projection(np.asarray(centre + unit.parameters(step)), bound(step))
+    return parameters_at(step), bound(step)
 
 
 N_PASSES = 2  # Over the groups; the best threshold of one depends on those of the others.
@@ -568,7 +479,9 @@ def find_shift(
         Loss of the shifted scores.
     """
     shifted = slice(None) if rows is None else rows
-    shifts = -_thresholds(scores[shifted])
+    known = np.unique(scores[shifted])
+    between = (known[:-1] + known[1:]) / 2.0
+    shifts = -np.concatenate([[known[0] - 1.0], between, [known[-1] + 1.0]])
     losses: dict[int, float] = {}
 
     def measure(positions: Float) -> int:
@@ -587,13 +500,6 @@ def find_shift(
         low, high = max(best - step, 0.0), min(best + step, shifts.size - 1.0)
         best = measure(np.linspace(low, high, n_calls - len(losses)))
     return float(shifts[best]), losses[best]
-
-
-def _thresholds(scores: Float) -> Float:
-    """Find a threshold in each gap between sorted scores, and one on either side of them."""
-    known = np.unique(scores)
-    between = (known[:-1] + known[1:]) / 2.0
-    return np.concatenate([[known[0] - 1.0], between, [known[-1] + 1.0]])
 
 
 def find_group_shifts(
@@ -643,7 +549,6 @@ def find_group_shifts(
 Ended: TypeAlias = Literal["iterations", "calls", "plateau"]
 Space: TypeAlias = Literal["trees", "leaves"]
 SPACES: tuple[Space, ...] = ("trees", "leaves")
-MOST_DOUBLINGS = 3  # Of sigma, on a plateau of the metric.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -709,7 +614,7 @@ class AdaptiveSurrogates:
         check_integer("n_iterations", self.n_iterations, 1)
         check_integer("n_perturbations", self.n_perturbations, 1)
         check_integer("refits", self.refits, 0)
-        check_choice("estimator", self.estimator, list(ESTIMATORS))
+        check_choice("estimator", self.estimator, get_args(EstimatorName))
         space: str = self.space
         if space == "scores":
             raise ValueError(
@@ -763,7 +668,8 @@ class AdaptiveSurrogates:
     @property
     def calls_per_iteration(self) -> int:
         """Number of the metric's calls in an iteration without a plateau."""
-        return count_calls(self.estimator, self.n_perturbations) + 1
+        m = self.n_perturbations
+        return m + 2 if self.estimator == "finite_differences" else 2 * m + 1
 
 
 @dataclass(frozen=True)
@@ -855,101 +761,95 @@ def minimize_black_box(
         If the metric's calls are too few for one estimate, or the perturbations fewer than the
         surrogates.
     """
-    return _Descent(problem, options, random).run(start, candidates)
-
-
-class _Descent:
-    """State of one run of Algorithm 1."""
-
-    def __init__(
-        self,
-        problem: BlackBoxProblem,
-        options: AdaptiveSurrogates,
-        random: np.random.RandomState,
-    ) -> None:
-        self.problem, self.options, self.random = problem, options, random
-        self.has_warned = False
-
-    def run(self, start: Float, candidates: Sequence[Float]) -> AdaptiveResult:
-        metric = self.problem.metric
-        self.options.check_effort(len(self.problem.surrogates), metric.calls_left, len(candidates))
-        metric.begin_iteration(0)
-        losses = tuple(self.problem.loss(parameters) for parameters in candidates)
-        profile = self.problem.profile(start)
-        at_start = self.problem.loss(start)
-        iterates = [Iterate(start, at_start, profile, profile, np.zeros_like(profile))]
-        ended: Ended = "iterations"
-        for t in range(1, self.options.n_iterations + 1):
-            if metric.calls_left < self.options.calls_per_iteration:
-                ended = "calls"
-                break
-            metric.begin_iteration(t)
-            following = self._iterate(iterates[-1])
-            if following is None:
-                ended = "plateau"
-                break
-            iterates.append(following)
-        tried = [
-            *((i.parameters, i.loss) for i in iterates),
-            *zip(candidates, losses, strict=True),
-        ]
-        parameters, loss = min(tried, key=lambda one: one[1])
-        return AdaptiveResult(parameters, loss, tuple(iterates), losses, ended)
-
-    def _iterate(self, current: Iterate) -> Iterate | None:
-        """Estimate, move the target and project; None on a plateau."""
-        estimate = self._estimate(current.parameters)
+    metric, has_warned = problem.metric, False
+    options.check_effort(len(problem.surrogates), metric.calls_left, len(candidates))
+    metric.begin_iteration(0)
+    losses = tuple(problem.loss(parameters) for parameters in candidates)
+    profile = problem.profile(start)
+    iterates = [Iterate(start, problem.loss(start), profile, profile, np.zeros_like(profile))]
+    ended: Ended = "iterations"
+    for t in range(1, options.n_iterations + 1):
+        if metric.calls_left < options.calls_per_iteration:
+            ended = "calls"
+            break
+        metric.begin_iteration(t)
+        estimate = _estimate_off_plateaus(problem, options, iterates[-1].parameters, random)
         if estimate is None:
-            return None
-        options, gradient = self.options, estimate.gradient
-        if options.lipschitz is not None:
-            largest = 2.0 * np.sqrt(gradient.size) * options.lipschitz
-            gradient = gradient * (np.linalg.norm(gradient) <= largest)
-        if options.is_clipped:
-            gradient = np.maximum(gradient, 0.0)
-        target = current.profile - options.step_size * gradient
-        parameters, accuracy = project(
-            self.problem, current.parameters, target, options.proximal_weight
-        )
-        return Iterate(
-            parameters,
-            self.problem.loss(parameters),
-            self.problem.profile(parameters),
-            target,
-            gradient,
-            estimate.redrawn,
-            float(np.sqrt(accuracy)),
-        )
+            ended = "plateau"
+            break
+        if estimate.moves_together.any() and not has_warned:
+            has_warned = True
+            known = problem.surrogates.names
+            names = [known[k] for k in np.flatnonzero(estimate.moves_together).tolist()]
+            issue_warning(
+                f"No perturbation tells the surrogates {join_truncated(names)} apart, so that "
+                f"their weights are the smallest ones that explain the metric. Leave out one of "
+                f"them, or raise sigma.",
+                "GC305",
+            )
+        iterates.append(_follow(problem, options, iterates[-1], estimate))
+    tried = [*((i.parameters, i.loss) for i in iterates), *zip(candidates, losses, strict=True)]
+    parameters, loss = min(tried, key=lambda one: one[1])
+    return AdaptiveResult(parameters, loss, tuple(iterates), losses, ended)
 
-    def _estimate(self, parameters: Float) -> GradientEstimate | None:
-        """Estimate the gradient, with larger perturbations on a plateau; None without one."""
-        options, metric = self.options, self.problem.metric
-        estimator = ESTIMATORS[options.estimator]
-        is_scaled = options.estimator == "interpolation"
-        unit = self.problem.space.perturbation_scale(parameters) if is_scaled else 1.0
-        second = options.sigma / 2.0 if options.second_sigma is None else options.second_sigma
-        by = Perturbation(unit * options.sigma, second, options.n_perturbations)
-        for _ in range(MOST_DOUBLINGS + 1):
-            if metric.calls_left < options.calls_per_iteration:
-                break
-            estimate = estimator(self.problem, parameters, by, self.random)
-            if not estimate.is_flat:
-                if estimate.moves_together.any() and not self.has_warned:
-                    self.has_warned = True
-                    known = self.problem.surrogates.names
-                    names = [known[k] for k in np.flatnonzero(estimate.moves_together).tolist()]
-                    issue_warning(
-                        f"No perturbation tells the surrogates {join_truncated(names)} apart, so "
-                        f"that their weights are the smallest ones that explain the metric. Leave "
-                        f"out one of them, or raise sigma.",
-                        "GC305",
-                    )
-                return estimate
-            by = replace(by, sigma=2.0 * by.sigma, second_sigma=2.0 * by.second_sigma)
-        issue_warning(
-            f"No perturbation of the parameters changes the black-box metric, with "
-            f"sigma={options.sigma:g} doubled up to {MOST_DOUBLINGS} times: the search ends here. "
-            f"Start from a model on which the metric is not at its worst, or raise sigma.",
-            "GC306",
+
+def _follow(
+    problem: BlackBoxProblem,
+    options: AdaptiveSurrogates,
+    current: Iterate,
+    estimate: GradientEstimate,
+) -> Iterate:
+    """Move the target against an estimated gradient, and project it."""
+    gradient = estimate.gradient
+    if options.lipschitz is not None:
+        largest = 2.0 * np.sqrt(gradient.size) * options.lipschitz
+        gradient = gradient * (np.linalg.norm(gradient) <= largest)
+    if options.is_clipped:
+        gradient = np.maximum(gradient, 0.0)
+    target = current.profile - options.step_size * gradient
+    parameters, accuracy = project(problem, current.parameters, target, options.proximal_weight)
+    return Iterate(
+        parameters,
+        problem.loss(parameters),
+        problem.profile(parameters),
+        target,
+        gradient,
+        estimate.redrawn,
+        float(np.sqrt(accuracy)),
+    )
+
+
+def _estimate_off_plateaus(
+    problem: BlackBoxProblem,
+    options: AdaptiveSurrogates,
+    parameters: Float,
+    random: np.random.RandomState,
+) -> GradientEstimate | None:
+    """Estimate the gradient, with larger perturbations on a plateau; None without one."""
+    sigma = options.sigma
+    second = sigma / 2.0 if options.second_sigma is None else options.second_sigma
+    if options.estimator == "interpolation":
+        sigma = problem.space.perturbation_scale(parameters) * sigma
+    n_doublings = 3
+    for _ in range(n_doublings + 1):
+        if problem.metric.calls_left < options.calls_per_iteration:
+            break
+        estimate = estimate_gradient(
+            options.estimator,
+            problem,
+            parameters,
+            sigma,
+            second,
+            options.n_perturbations,
+            random,
         )
-        return None
+        if not estimate.is_flat:
+            return estimate
+        sigma, second = 2.0 * sigma, 2.0 * second
+    issue_warning(
+        f"No perturbation of the parameters changes the black-box metric, with "
+        f"sigma={options.sigma:g} doubled up to {n_doublings} times: the search ends here. Start "
+        f"from a model on which the metric is not at its worst, or raise sigma.",
+        "GC306",
+    )
+    return None

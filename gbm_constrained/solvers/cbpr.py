@@ -67,23 +67,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
 
 from gbm_constrained._typing import Array, Float
-from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.data.validation import check_integer
 from gbm_constrained.problem.lagrangian import Lagrangian, Point
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.solvers.abpp import ABPP, DualAscent, make_dual_ascent
-from gbm_constrained.solvers.base import DualMethod, Solver, SolverMethod, check_positive
-from gbm_constrained.solvers.outer_loop import OuterLoop
+from gbm_constrained.solvers.abpp import ABPP, ABPPSolver
+from gbm_constrained.solvers.base import Solver, SolverMethod, check_positive
 
 FEASIBLE = 1e-9  # Largest violation of a start that counts as feasible.
-ROUNDING = 1e-13  # Largest violation that is due to rounding.
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -142,32 +139,23 @@ class CBPR(SolverMethod):
 
 @dataclass
 class NewtonAscent:
-    """Dual steps of an exact learner: nearly Newton steps on the dual function.
+    """Dual steps of an exact learner on one subproblem: nearly Newton steps on the dual function.
 
     Attributes
     ----------
     has_rates : Whether a constraint is on a 0-1 rate, which jumps while S is the curvature of a
         proxy.
     curvature : (m, m). S, the curvature of the dual function of the subproblem.
-    ergodic_weight : Always one, because averages of the iterates of CBPR have no meaning.
     """
 
     has_rates: bool
     curvature: Float = field(default_factory=lambda: np.zeros((0, 0)), init=False)
-    ergodic_weight: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        self.begin_subproblem()
-
-    def begin_subproblem(self) -> None:
-        """Drop the steps of the previous subproblem."""
         self._factor = 1.0  # of S
         self._step: tuple[Float, Float, Float] | None = None
 
-    def change_step_sizes(self) -> None:
-        """Keep the step sizes, which the curvature sets."""
-
-    def ascend(self, multipliers: Float, g: Float, change: Float) -> Float:
+    def ascend(self, multipliers: Float, g: Float) -> Float:
         """Maximise the quadratic model of the dual function over multipliers of at least zero."""
         if g.size == 0:
             return multipliers
@@ -191,7 +179,7 @@ class NewtonAscent:
 
 
 @dataclass
-class CBPRSolver(OuterLoop):
+class CBPRSolver(ABPPSolver):
     """Outer loop over convexified problems.
 
     The other parameters are those of :class:`ABPPSolver`. Exact learners need no step sizes.
@@ -231,39 +219,45 @@ class CBPRSolver(OuterLoop):
         self._outer_centre: Array | None = None
         self._inner = 0
 
-    def make_dual_method(self) -> DualMethod:
-        """Make the inner dual method: ABPP's for boosters, Newton steps for exact learners."""
+    def change_step_sizes(self) -> None:
+        """Change the step sizes of a booster; those of Newton steps are set by the curvature."""
         if self.lazy:
-            return make_dual_ascent(self)
-        return NewtonAscent(bool(self.lagrangian.constraints.has_rates.any()))
+            super().change_step_sizes()
+
+    def ascend(self, multipliers: Float, g: Float, change: Float) -> Float:
+        """Take a dual step of ABPP for boosters, and a Newton step for exact learners."""
+        if self.lazy:
+            return super().ascend(multipliers, g, change)
+        return self._newton.ascend(multipliers, g)
 
     def begin_iteration(self, point: Point) -> None:
         """Start an inner iteration, and a new outer one if the subproblem is solved."""
-        statistics = point.statistics()
-        residual = np.nan
+        statistics, residual = point.statistics(), np.nan
+        g = self.lagrangian.constraints.rates(statistics) - self.bounds
         if self._outer_centre is None:
-            self._check_start(statistics)
-            self._begin_outer(point)
-        elif self._is_solved(point, statistics):
-            assert self._outer_centre is not None
+            self._check_start(g)
+        elif self._is_solved(point, g):
             assert self.strength is not None
-            lag, y = self.lagrangian, self.multipliers
-            g = lag.constraints.rates(statistics) - self.bounds
-            moved = self.strength * np.sqrt(2.0 * lag.bregman(point.margin, self._outer_centre))
+            y = self.multipliers
+            moved = self.strength * np.sqrt(
+                2.0 * self.lagrangian.bregman(point.margin, self._outer_centre)
+            )
             slack = np.sqrt(np.abs(y * g) / (1.0 + y.sum())).max(initial=0.0)
             residual = float(max(moved, slack))
             self.residuals.append(residual)
-            self._begin_outer(point)
+        if self._outer_centre is None or not np.isnan(residual):
+            self._outer_centre, self._inner = point.margin.copy(), 0
+            self._newton = NewtonAscent(bool(self._is_rate.any()))
         self._inner += 1
         added: float | Float = 0.0
-        if isinstance(self.dual, NewtonAscent):
+        if not self.lazy:
             added = np.where(self._is_rate, 0.0, self._distance(point))
-            self.dual.curvature = self._curvature(point)
+            self._newton.curvature = self._curvature(point)
         self.take_dual_step(point, statistics, added, residual)
 
-    def _check_start(self, statistics: CellStatistics) -> None:
+    def _check_start(self, g: Float) -> None:
+        """Refuse an exact learner's start that violates a constraint by `g`."""
         constraints = self.lagrangian.constraints
-        g = constraints.rates(statistics) - self.bounds
         relative = g / self.lagrangian.constants.units.rows
         if not self.lazy and relative.max(initial=0.0) > FEASIBLE:
             raise ValueError(
@@ -272,12 +266,6 @@ class CBPRSolver(OuterLoop):
                 f"loss of probabilities is log(n_classes), or from a model that meets the "
                 f"constraints."
             )
-
-    def _begin_outer(self, point: Point) -> None:
-        self._outer_centre = point.margin.copy()
-        self._inner = 0
-        if isinstance(self.dual, NewtonAscent):
-            self.dual.begin_subproblem()
 
     def _distance(self, point: Point) -> float:
         """Compute ``L D(., x^t)``, which is added to the objective and to every constraint."""
@@ -311,20 +299,18 @@ class CBPRSolver(OuterLoop):
         scale = np.where(weight > 0, weight, np.inf)[:, None] ** -0.5
         return np.asarray((rows.reshape(lag.n_samples, lag.rows.n_scores) * scale).ravel())
 
-    def _is_solved(self, point: Point, statistics: CellStatistics) -> bool:
+    def _is_solved(self, point: Point, g: Float) -> bool:
+        """Say whether a subproblem is solved at a point that violates constraints by `g`."""
         assert self.inner_iterations is not None
         if self._inner >= self.inner_iterations:
             return True
         if self.lazy:
             return False
         y, moved = self.multipliers, self._distance(point)
-        G = (
-            self.lagrangian.constraints.rates(statistics)
-            - self.bounds
-            + np.where(self._is_rate, 0.0, moved)
-        )
-        left = self.inner_tol * moved + ROUNDING
-        violation = G - np.where(self._is_rate, ROUNDING, left)
+        G = g + np.where(self._is_rate, 0.0, moved)
+        rounding = 1e-13
+        left = self.inner_tol * moved + rounding
+        violation = G - np.where(self._is_rate, rounding, left)
         return bool((violation <= 0.0).all() and y @ np.abs(G) <= left * (1.0 + y.sum()))
 
     def find_proximal_term(self) -> tuple[Array | None, float | Float]:
@@ -333,13 +319,12 @@ class CBPRSolver(OuterLoop):
         if not self.lazy:
             assert self.strength is not None
             return self._outer_centre, self.strength * (1.0 + float(self.multipliers.sum()))
-        inner = self._centre
+        inner = self.centre
         assert inner is not None
         outer = 2.0 * self.lagrangian.constants.concavity(self.multipliers)
         total = outer
         if self.multipliers.any():  # The inner proximal term of a booster is that of ABPP.
-            assert isinstance(self.dual, DualAscent)
-            total = outer + self.compute_proximal_weights(1.0 / self.dual.tau_k)
+            total = outer + self.compute_proximal_weights(1.0 / self.tau_k)
         if not np.any(total):
             return None, 0.0
         share = np.divide(outer, total, out=np.zeros(np.shape(total)), where=np.asarray(total) > 0)

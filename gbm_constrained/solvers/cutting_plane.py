@@ -50,17 +50,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import factorial
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.spatial import ConvexHull, HalfspaceIntersection, QhullError
 
 from gbm_constrained._typing import Float
 from gbm_constrained.problem.linear_constraints import solve_linear_programme
-
-N_CHAINS = 200
-N_BURN_IN = 100  # Steps of each chain before the first that is averaged.
-N_STEPS = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,14 +72,7 @@ class Body:
     normals: Float
     offsets: Float
 
-    def find_ball(self) -> tuple[Float, float]:
-        """Find the centre and the radius of the largest ball in the body."""
-        norms = np.linalg.norm(self.normals, axis=1)
-        d = self.normals.shape[1]
-        found = self._minimize(-np.eye(d + 1)[d], np.column_stack([self.normals, norms]))
-        return found[:d], float(found[d])
-
-    def _minimize(self, costs: Float, normals: Float) -> Float:
+    def minimize(self, costs: Float, normals: Float) -> Float:
         """Minimise a linear function over the body; the minimum is the last entry."""
         found = solve_linear_programme(costs, normals, self.offsets, (None, None))
         if found.x is None:
@@ -122,69 +111,53 @@ def find_centroid(body: Body, rng: np.random.Generator) -> Float | None:
     rng : Generator
         Source of the samples in more than four dimensions.
     """
-    found = _scale_to_cube(body)
-    if found is None:
-        return None
-    low, sides, cube, inner = found
-    # Largest dimension of a body that is cut into simplices: three constraints.
-    if low.size > 4:
-        return low + sides * _sample_mean(cube, inner, rng)
-    centre, _ = _triangulate(cube, inner)
-    return None if centre is None else low + sides * centre
-
-
-def find_volume(body: Body) -> float:
-    """Compute the volume of a body of up to four dimensions."""
-    found = _scale_to_cube(body)
-    if found is None:
-        return 0.0
-    _, sides, cube, inner = found
-    return _triangulate(cube, inner)[1] * float(np.prod(sides))
-
-
-def _scale_to_cube(body: Body) -> tuple[Float, Float, Body, Float] | None:
-    """Find the box of a body, the body in coordinates of the box, and an inner point there."""
     # Find the least and the largest value of each coordinate.
     d = body.normals.shape[1]
-    ends = np.empty((2, d))
-    for j in range(d):
-        for i, sign in enumerate((1.0, -1.0)):
-            found = body._minimize(sign * np.eye(d)[j], body.normals)
-            ends[i, j] = sign * found[-1]
-    low, high = ends[0], ends[1]
+    low, high = (
+        np.array([sign * body.minimize(sign * axis, body.normals)[-1] for axis in np.eye(d)])
+        for sign in (1.0, -1.0)
+    )
     if not (high > low).all():
         return None
-    # Write the body in the coordinates in which a box is the unit cube.
-    normals = body.normals * (high - low)
-    offsets = body.offsets - body.normals @ low
+    # Write the body in the coordinates in which its box is the unit cube.
+    sides = high - low
+    normals, offsets = body.normals * sides, body.offsets - body.normals @ low
     norms = np.linalg.norm(normals, axis=1)
     is_kept = norms > 0
     norms = norms[is_kept]
     cube = Body(normals[is_kept] / norms[:, None], offsets[is_kept] / norms)
-    inner, radius = cube.find_ball()
+    # The centre of the largest ball in the body is an inner point.
+    lengths = np.linalg.norm(cube.normals, axis=1)
+    ball = cube.minimize(-np.eye(d + 1)[d], np.column_stack([cube.normals, lengths]))
+    inner = ball[:d]
     # Least radius of a ball in a body, relative to its box, that has a centre.
-    return (low, high - low, cube, inner) if radius > 1e-10 else None
+    if not ball[d] > 1e-10:
+        return None
+    # Largest dimension of a body that is cut into simplices: three constraints.
+    centre = _sample_mean(cube, inner, rng) if d > 4 else _mean_of_simplices(cube, inner)
+    return None if centre is None else low + sides * centre
 
 
-def _triangulate(body: Body, inner: Float) -> tuple[Float | None, float]:
-    """Compute centre and volume by simplices between an inner point and the faces."""
+def _mean_of_simplices(body: Body, inner: Float) -> Float | None:
+    """Average the simplices between an inner point and the faces; None for next to no volume."""
     try:
         halfspaces = np.column_stack([body.normals, -body.offsets])
         corners = HalfspaceIntersection(halfspaces, inner).intersections
         faces = ConvexHull(corners[np.isfinite(corners).all(axis=1)])
-    except QhullError:  # The body has next to no volume.
-        return None, 0.0
+    except QhullError:
+        return None
     edges = faces.points[faces.simplices] - inner
     volumes = np.abs(np.linalg.det(edges)) / factorial(inner.size)
     centres = inner + edges.sum(axis=1) / (inner.size + 1)
-    return volumes @ centres / volumes.sum(), float(volumes.sum())
+    return np.asarray(volumes @ centres / volumes.sum())
 
 
 def _sample_mean(body: Body, inner: Float, rng: np.random.Generator) -> Float:
     """Average points that chains of hit-and-run visit from an inner point."""
-    points = np.tile(inner, (N_CHAINS, 1))
+    n_chains, n_steps, n_ignored = 200, 200, 100  # Those are the first steps of each chain.
+    points = np.tile(inner, (n_chains, 1))
     total = np.zeros(inner.size)
-    for step in range(N_BURN_IN + N_STEPS):
+    for step in range(n_ignored + n_steps):
         directions = rng.normal(size=points.shape)
         slack = np.maximum(body.offsets - points @ body.normals.T, 0.0)
         slope = directions @ body.normals.T
@@ -192,11 +165,11 @@ def _sample_mean(body: Body, inner: Float, rng: np.random.Generator) -> Float:
             ends = slack / slope
         farthest = np.where(slope > 0, ends, np.inf).min(axis=1)
         nearest = np.where(slope < 0, ends, -np.inf).max(axis=1)
-        share = rng.random(N_CHAINS)
+        share = rng.random(n_chains)
         points = points + (nearest + share * (farthest - nearest))[:, None] * directions
-        if step >= N_BURN_IN:
+        if step >= n_ignored:
             total += points.mean(axis=0)
-    return total / N_STEPS
+    return total / n_steps
 
 
 Chooser: TypeAlias = Literal["maximum", "centroid"]
@@ -209,7 +182,7 @@ def never() -> bool:
     return False
 
 
-class Cut(NamedTuple):
+class DualCut(NamedTuple):
     """A point x, and what the oracle knows of the dual function from it.
 
     Parameters
@@ -227,11 +200,9 @@ class Cut(NamedTuple):
     lower: float = -np.inf
 
 
-class Oracle(Protocol):
-    """A convex problem whose Lagrangian can be minimised."""
-
-    def minimize(self, multipliers: Float, tolerance: float) -> Cut:
-        """Find a point whose Lagrangian is at most `tolerance` above the cut's lower bound."""
+# Finds a point whose Lagrangian, at some multipliers, is at most a tolerance above the lower bound
+# of its cut.
+LagrangianOracle: TypeAlias = Callable[[Float, float], DualCut]
 
 
 @dataclass(frozen=True)
@@ -268,59 +239,64 @@ class CuttingPlane:
     random_state: int = 0
     is_over: Callable[[], bool] = never
 
-    def solve(self, oracle: Oracle, start: Sequence[Cut]) -> Saddle:
+    def solve(self, oracle: LagrangianOracle, start: Sequence[DualCut]) -> Saddle:
         """Search for the multipliers of the largest dual function.
 
         Parameters
         ----------
-        oracle : Oracle
-            The problem.
-        start : sequence of Cut
+        oracle : callable
+            Finds a point whose Lagrangian, at some multipliers, is at most a tolerance above the
+            lower bound of its cut.
+        start : sequence of DualCut
             Points that are known before, at least one, and lower bounds of the optimum.
         """
         rng = np.random.default_rng(self.random_state)
-        model, best = UpperModel(list(start), self.limit), np.zeros(start[0].violations.size)
+        cuts, limit, best = list(start), self.limit, np.zeros(start[0].violations.size)
         lower = max(cut.lower for cut in start)
         for n_cuts in range(self.max_cuts + 1):
-            top = model.maximize()
-            while top.value - lower <= self.tolerance and self._raise_limit(model, top):
-                top = model.maximize()
+            top = maximize_model(cuts, limit)
+            while top.value - lower <= self.tolerance and self._may_raise(limit, top):
+                limit = min(10.0 * limit, self.max_limit)
+                top = maximize_model(cuts, limit)
             if top.value - lower <= self.tolerance or n_cuts == self.max_cuts or self.is_over():
                 break
-            asked, tolerance = self._choose(model, top, lower, rng)
-            cut = oracle.minimize(asked, tolerance)
-            model.cuts.append(cut)
+            asked, tolerance = self._choose(cuts, limit, top, lower, rng)
+            cut = oracle(asked, tolerance)
+            cuts.append(cut)
             if cut.lower > lower:
                 lower, best = cut.lower, asked
-            if asked.sum() >= (1 - FEASIBLE) * model.limit and asked @ cut.violations > 0:
-                self._raise_limit(model, top)  # The dual function still grows at the limit.
+            grows = asked.sum() >= (1 - FEASIBLE) * limit and asked @ cut.violations > 0
+            if grows and self._may_raise(limit, top):  # The dual function grows at the limit.
+                limit = min(10.0 * limit, self.max_limit)
+        points, objectives, violations, _ = map(np.array, zip(*cuts, strict=True))
         return Saddle(
-            point=top.shares @ np.array([cut.point for cut in model.cuts]),
+            point=top.shares @ points,
             multipliers=best,
             lower=lower,
             upper=top.value,
-            objective=float(top.shares @ model.objectives),
-            violations=top.shares @ model.violations,
-            limit=model.limit,
+            objective=float(top.shares @ objectives),
+            violations=top.shares @ violations,
+            limit=limit,
             n_cuts=n_cuts,
-            cuts=tuple(model.cuts),
+            cuts=tuple(cuts),
         )
 
-    def _raise_limit(self, model: UpperModel, top: Top) -> bool:
-        """Raise a limit that binds, and say whether it was raised."""
-        if top.excess <= FEASIBLE or model.limit >= self.max_limit:
-            return False
-        # Factor by which a limit of the multipliers that binds is raised.
-        model.limit = min(10.0 * model.limit, self.max_limit)
-        return True
+    def _may_raise(self, limit: float, top: Top) -> bool:
+        """Say whether a limit of the multipliers binds, and may be raised."""
+        return top.excess > FEASIBLE and limit < self.max_limit
 
     def _choose(
-        self, model: UpperModel, top: Top, lower: float, rng: np.random.Generator
+        self,
+        cuts: Sequence[DualCut],
+        limit: float,
+        top: Top,
+        lower: float,
+        rng: np.random.Generator,
     ) -> tuple[Float, float]:
         """Choose the next multipliers, and the tolerance of the oracle's answer."""
         if self.chooser == "centroid" and np.isfinite(lower) and top.multipliers.size:
-            body = hypograph_of(model.objectives, model.violations, model.limit, lower)
-            centre = find_centroid(body, rng)
+            _, objectives, violations, _ = map(np.array, zip(*cuts, strict=True))
+            centre = find_centroid(hypograph_of(objectives, violations, limit, lower), rng)
             if centre is not None:  # The body is thinner than its centre can be computed.
                 return np.maximum(centre[:-1], 0.0), (centre[-1] - lower) / 2
         between = top.value - lower
@@ -344,42 +320,28 @@ class Top(NamedTuple):
     excess: float
 
 
-@dataclass
-class UpperModel:
-    """The model ``h(v) = min over cuts of f(x) + <v, g(x)>`` for v >= 0 of a limited sum."""
+def maximize_model(cuts: Sequence[DualCut], limit: float) -> Top:
+    """Maximise the model ``h(v) = min over cuts of f(x) + <v, g(x)>`` for v >= 0 of limited sum.
 
-    cuts: list[Cut]
-    limit: float
-
-    @property
-    def objectives(self) -> Float:
-        """Objectives of the points, (n_cuts,)."""
-        return np.array([cut.objective for cut in self.cuts])
-
-    @property
-    def violations(self) -> Float:
-        """Violations of the points, (n_cuts, m)."""
-        return np.array([cut.violations for cut in self.cuts])
-
-    def maximize(self) -> Top:
-        """Maximise the model, a linear programme."""
-        objectives, violations = self.objectives, self.violations
-        m = violations.shape[1]
-        if m == 0:
-            shares = np.zeros(objectives.size)
-            shares[objectives.argmin()] = 1.0
-            return Top(float(objectives.min()), np.zeros(0), shares, 0.0)
-        found = solve_linear_programme(
-            np.append(objectives, self.limit),
-            np.hstack([violations.T, np.full((m, 1), -1.0)]),
-            np.zeros(m),
-            (0, None),
-            A_eq=np.append(np.ones(objectives.size), 0.0)[None],
-            b_eq=[1.0],
-        )
-        multipliers = np.maximum(-found.ineqlin.marginals, 0.0)
-        shares = np.maximum(found.x[:-1], 0.0)
-        return Top(float(found.fun), multipliers, shares / shares.sum(), float(found.x[-1]))
+    It is a linear programme.
+    """
+    _, objectives, violations, _ = map(np.array, zip(*cuts, strict=True))
+    m = violations.shape[1]
+    if m == 0:
+        shares = np.zeros(objectives.size)
+        shares[objectives.argmin()] = 1.0
+        return Top(float(objectives.min()), np.zeros(0), shares, 0.0)
+    found = solve_linear_programme(
+        np.append(objectives, limit),
+        np.hstack([violations.T, np.full((m, 1), -1.0)]),
+        np.zeros(m),
+        (0, None),
+        A_eq=np.append(np.ones(objectives.size), 0.0)[None],
+        b_eq=[1.0],
+    )
+    multipliers = np.maximum(-found.ineqlin.marginals, 0.0)
+    shares = np.maximum(found.x[:-1], 0.0)
+    return Top(float(found.fun), multipliers, shares / shares.sum(), float(found.x[-1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -406,7 +368,7 @@ class Saddle:
     violations: Float
     limit: float
     n_cuts: int
-    cuts: Sequence[Cut] = field(repr=False, default=())
+    cuts: Sequence[DualCut] = field(repr=False, default=())
 
     @property
     def is_feasible(self) -> bool:

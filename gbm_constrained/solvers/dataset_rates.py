@@ -58,7 +58,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -68,7 +68,7 @@ from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.exceptions import InfeasibleConstraintsError
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.solvers.cutting_plane import FEASIBLE, Cut, CuttingPlane, Saddle
+from gbm_constrained.solvers.cutting_plane import FEASIBLE, CuttingPlane, DualCut, Saddle
 
 Loss: TypeAlias = Literal["ramp", "hinge"]
 
@@ -414,33 +414,6 @@ def find_intercept_shift(problem: RateProblem, z: Float, losses: Losses) -> floa
     return next((float(shift) for shift in nearest if meets(shift)), None)
 
 
-PROMISE_ROUNDING = 1e-7  # By how much an iterate may break its promises.
-
-
-class ScoreModel(Protocol):
-    """Scores that are linear in coefficients, the last of which is added to all scores.
-
-    :class:`~gbm_constrained.linear_model.hinge.WeightedSVM` is one.
-    """
-
-    n_features: int
-
-    def scores(self, coefficients: Float) -> Float:
-        """Compute the scores of the rows; (n_samples,)."""
-
-    def penalty(self, coefficients: Float) -> float:
-        """Compute the convex, non-negative penalty of the coefficients."""
-
-    def minimize(
-        self, positive: Float, negative: Float, gap: float, start: Float | None = None
-    ) -> Any:
-        """Minimise hinge losses of costs of positive and negative decisions, and the penalty.
-
-        The result has the ``coefficients``, at which the value is at most `gap` above the lower
-        bound ``dual`` of the minimum, and the number ``n_steps`` of iterations.
-        """
-
-
 class ConvexProblem:
     """Problem 3 at the scores of some coefficients: the oracle of the cutting planes.
 
@@ -448,8 +421,13 @@ class ConvexProblem:
     ----------
     problem : RateProblem
         The objective and the constraints.
-    model : ScoreModel
-        Scores of the problem's rows.
+    model : object
+        Scores of the problem's rows, linear in coefficients of which the last is added to all
+        scores, as those of :class:`~gbm_constrained.linear_model.hinge.WeightedSVM`. It has
+        `n_features`, ``scores(coefficients)``, the convex ``penalty(coefficients)``, and
+        ``minimize(positive, negative, gap, start)``, which minimises hinge losses of costs of
+        both decisions, and the penalty. The result of that has the ``coefficients``, at which the
+        value is at most `gap` above the lower bound ``dual``, and the number ``n_steps``.
     reference : ndarray of shape (n_features + 1,)
         Coefficients at whose scores the bounds are tight.
     losses : Losses, default=Losses()
@@ -459,7 +437,7 @@ class ConvexProblem:
     def __init__(
         self,
         problem: RateProblem,
-        model: ScoreModel,
+        model: Any,
         reference: Float,
         losses: Losses = Losses(),
     ) -> None:
@@ -467,20 +445,20 @@ class ConvexProblem:
         self.coefficients, self.reference = reference, model.scores(reference)
         self.n_steps = 0
 
-    def at(self, coefficients: Float, lower: float = -np.inf) -> Cut:
+    def at(self, coefficients: Float, lower: float = -np.inf) -> DualCut:
         """Compute the objective and the violations of the constraints at coefficients."""
         z = self.model.scores(coefficients)
         values = self.losses.bound_values(self.problem, z, self.reference)
         objective = float(values[0] + self.model.penalty(coefficients))
-        return Cut(coefficients, objective, self.problem.violations(values), lower)
+        return DualCut(coefficients, objective, self.problem.violations(values), lower)
 
-    def start(self) -> Cut:
+    def start(self) -> DualCut:
         """Compute the cut of the reference, and the costs that no coefficients avoid."""
         weights = np.eye(len(self.problem) + 1)[0]
         _, _, saturated = self._costs(weights)
         return self.at(self.coefficients, saturated + float(self.problem.constant[0]))
 
-    def minimize(self, multipliers: Float, tolerance: float) -> Cut:
+    def minimize(self, multipliers: Float, tolerance: float) -> DualCut:
         """Minimise the Lagrangian, whose losses are hinges where they are not saturated."""
         weights = np.append(1.0, multipliers)
         positive, negative, saturated = self._costs(weights)
@@ -506,7 +484,7 @@ class ConvexProblem:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class MajorizationStep:
     """One step of majorisation and minimisation, and what is certain of it.
 
     Parameters
@@ -566,33 +544,33 @@ class MajorizationMinimization:
     first_gap: float = 1e-3
     search: CuttingPlane = field(default_factory=CuttingPlane)
 
-    def solve(self, problem: RateProblem, model: ScoreModel, start: Float) -> list[Step]:
+    def solve(self, problem: RateProblem, model: Any, start: Float) -> list[MajorizationStep]:
         """Take steps until the progress is small, and list them with the start.
 
         Parameters
         ----------
         problem : RateProblem
             Objective and constraints.
-        model : ScoreModel
+        model : object
             Scores of the problem's rows.
         start : ndarray of shape (n_features + 1,)
             Coefficients whose ramp rates meet the constraints.
         """
-        steps: list[Step] = []
+        steps: list[MajorizationStep] = []
         for step in self.iterate(problem, model, start):
             steps.append(step)
             if self.is_over(steps):
                 break
         return steps
 
-    def is_over(self, steps: Sequence[Step]) -> bool:
+    def is_over(self, steps: Sequence[MajorizationStep]) -> bool:
         """Say whether there are enough steps, or the progress of the last one is small.
 
         Progress that is small for the roughness of the bounds does not count.
 
         Parameters
         ----------
-        steps : sequence of Step
+        steps : sequence of MajorizationStep
             The start and all steps so far.
         """
         if len(steps) == 1:
@@ -603,14 +581,16 @@ class MajorizationMinimization:
         is_still &= step.upper - step.lower <= max(small, self.gap)
         return is_still or len(steps) > self.max_iter
 
-    def iterate(self, problem: RateProblem, model: ScoreModel, start: Float) -> Iterator[Step]:
+    def iterate(
+        self, problem: RateProblem, model: Any, start: Float
+    ) -> Iterator[MajorizationStep]:
         """Yield the start, and one step after the other without end.
 
         Parameters
         ----------
         problem : RateProblem
             Objective and constraints.
-        model : ScoreModel
+        model : object
             Scores of the problem's rows.
         start : ndarray of shape (n_features + 1,)
             Coefficients whose ramp rates meet the constraints.
@@ -624,7 +604,7 @@ class MajorizationMinimization:
             convex = ConvexProblem(problem, model, step.coefficients, self.losses)
             # Points of the last search are cuts of this one, whose bounds differ in few rows.
             known = [convex.start(), *map(convex.at, points)]
-            saddle = replace(self.search, tolerance=gap).solve(convex, known)
+            saddle = replace(self.search, tolerance=gap).solve(convex.minimize, known)
             # Points of one search that the next starts with.
             points = [cut.point for cut in saddle.cuts[1:]][-30:]
             found = self._measure(problem, model, saddle.point, saddle.multipliers)
@@ -644,29 +624,30 @@ class MajorizationMinimization:
             )
 
     def _measure(
-        self, problem: RateProblem, model: ScoreModel, coefficients: Float, multipliers: Float
-    ) -> Step:
+        self, problem: RateProblem, model: Any, coefficients: Float, multipliers: Float
+    ) -> MajorizationStep:
         """Compute the objective and the largest violation."""
         values = self.losses.values(problem, model.scores(coefficients))
         violation = float(np.max(problem.violations(values), initial=-np.inf))
         objective = float(values[0] + model.penalty(coefficients))
-        return Step(coefficients, objective, violation, multipliers)
+        return MajorizationStep(coefficients, objective, violation, multipliers)
 
 
-def _check_promises(last: Step, step: Step, saddle: Saddle) -> None:
+def _check_promises(last: MajorizationStep, step: MajorizationStep, saddle: Saddle) -> None:
     """Check that no constraint is violated more than before, and that the objective has not risen.
 
     Where constraints were violated before, the objective pays for what is less violated.
     """
+    rounding = 1e-7
     paid = saddle.limit * max(last.violation, 0.0)
     paid -= saddle.limit * max(step.violation, 0.0)
     scale = 1.0 + abs(last.objective) + saddle.limit * max(last.violation, 0.0)
-    if step.objective > last.objective + paid + PROMISE_ROUNDING * scale:
+    if step.objective > last.objective + paid + rounding * scale:
         raise RuntimeError(
             f"a step of majorisation and minimisation raised the objective from {last.objective} "
             f"to {step.objective}: scale the features, for doubles are too coarse for these."
         )
-    if last.violation <= PROMISE_ROUNDING < step.violation:
+    if last.violation <= rounding < step.violation:
         raise RuntimeError(
             f"a step of majorisation and minimisation violates a constraint by "
             f"{step.violation}, which the one before met: scale the features, for doubles are too "
@@ -696,7 +677,7 @@ class Start:
 
 def find_start(
     problem: RateProblem,
-    model: ScoreModel,
+    model: Any,
     method: MajorizationMinimization,
     given: Float | None = None,
 ) -> Start:
@@ -706,7 +687,7 @@ def find_start(
     ----------
     problem : RateProblem
         Objective and constraints.
-    model : ScoreModel
+    model : object
         Scores of the problem's rows.
     method : MajorizationMinimization
         Options of the steps that lower the largest violation.
@@ -748,7 +729,7 @@ def find_factor(problem: RateProblem, scores: Float, losses: Losses) -> float | 
 
 
 def _lower_violation(
-    problem: RateProblem, model: ScoreModel, method: MajorizationMinimization, constant: Float
+    problem: RateProblem, model: Any, method: MajorizationMinimization, constant: Float
 ) -> Start:
     """Take steps without an objective until the constraints are met, or the violation is still."""
     search = replace(method.search, limit=PRICE, max_limit=PRICE)

@@ -110,12 +110,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from scipy import sparse
 from scipy.optimize import nnls
-from scipy.special import rel_entr, softmax
+from scipy.special import softmax
 
 from gbm_constrained._typing import Array, Codes, Float
 
@@ -221,12 +221,7 @@ class Moments(NamedTuple):
         return self.second - self.first**2
 
 
-class Scalars(NamedTuple):
-    """Auxiliary scalars of the saddle form, (n_pairs,) each."""
-
-    a: Float
-    b: Float
-    alpha: Float
+Scalars: TypeAlias = tuple[Float, Float, Float]  # a, b and alpha of each pair of sets.
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,7 +317,7 @@ class SquareSurrogate:
     def best_scalars(self, moments: Moments) -> Scalars:
         """Compute the optimal scalars of Lemma 1, given moments of all rows."""
         a, b = moments.first[self.upper], moments.first[self.lower]
-        return Scalars(a, b, np.sqrt(self.curvature) * (a - b))
+        return a, b, np.sqrt(self.curvature) * (a - b)
 
     def saddle_terms(self, moments: Moments, a: Float, b: Float) -> tuple[Float, Float]:
         """Compute F of each function, and G of each pair, as means over rows; (26).
@@ -366,8 +361,8 @@ class SquareSurrogate:
     def scalar_gradient(self, moments: Moments, share: Float, scalars: Scalars) -> Float:
         """Compute the derivatives by a and b, one after the other; (2 * n_pairs,)."""
         slope = -2 * share[self.owner] * self.curvature
-        by_a = slope * (moments.first[self.upper] - scalars.a * moments.mass[self.upper])
-        by_b = slope * (moments.first[self.lower] - scalars.b * moments.mass[self.lower])
+        by_a = slope * (moments.first[self.upper] - scalars[0] * moments.mass[self.upper])
+        by_b = slope * (moments.first[self.lower] - scalars[1] * moments.mass[self.lower])
         return np.concatenate([by_a, by_b])
 
 
@@ -470,55 +465,45 @@ def find_optimum(surrogate: SquareSurrogate, X: Any, ratios: Float) -> Optimum:
     multipliers = np.zeros(surrogate.n_functions - 1)
     if multipliers.size:
         multipliers = _maximise_dual(in_z, surrogate.limits)
-    w = T @ _Dual.at(in_z, surrogate.limits, multipliers).z
+    w = T @ _differentiate_dual(in_z, surrogate.limits, multipliers)[0]
     return Optimum(w, multipliers, quadratics.values(w))
 
 
-class _Dual(NamedTuple):
-    """The dual function at some multipliers, with its derivatives."""
-
-    z: Float
-    value: float
-    gradient: Float
-    curvature: Float
-
-    @classmethod
-    def at(cls, quadratics: Quadratics, limits: Float, multipliers: Float) -> _Dual:
-        """Minimise the Lagrangian, and differentiate its minimum."""
-        weight = np.append(1.0, multipliers)
-        M = np.tensordot(weight, quadratics.Q, axes=1)
-        z = np.asarray(np.linalg.solve(M, weight @ quadratics.q), dtype=np.float64)
-        violation = quadratics.values(z) - limits
-        J = 2 * (quadratics.Q[1:] @ z - quadratics.q[1:])
-        curvature = np.asarray(J @ np.linalg.solve(M, J.T) / 2, dtype=np.float64)
-        return cls(z, float(weight @ violation), violation[1:], curvature)
+def _differentiate_dual(
+    quadratics: Quadratics, limits: Float, multipliers: Float
+) -> tuple[Float, float, Float, Float]:
+    """Minimise the Lagrangian; return the minimiser, its value, the gradient and the curvature."""
+    weight = np.append(1.0, multipliers)
+    M = np.tensordot(weight, quadratics.Q, axes=1)
+    z = np.asarray(np.linalg.solve(M, weight @ quadratics.q), dtype=np.float64)
+    violation = quadratics.values(z) - limits
+    J = 2 * (quadratics.Q[1:] @ z - quadratics.q[1:])
+    curvature = np.asarray(J @ np.linalg.solve(M, J.T) / 2, dtype=np.float64)
+    return z, float(weight @ violation), violation[1:], curvature
 
 
 def _maximise_dual(quadratics: Quadratics, limits: Float) -> Float:
     """Maximise the dual function over non-negative multipliers."""
     multipliers = np.zeros(limits.size - 1)
-    current = _Dual.at(quadratics, limits, multipliers)
+    _, value, gradient, S = _differentiate_dual(quadratics, limits, multipliers)
     # Newton steps; a few dozen reach the precision of doubles.
     for _ in range(200):
         # Maximise the quadratic model of the dual function over non-negative multipliers.
-        S, n = current.curvature, limits.size - 1
+        n = limits.size - 1
         ridge = np.finfo(float).eps * max(np.trace(S), np.finfo(float).tiny)
         root = np.linalg.cholesky(S + 10 * n * ridge * np.eye(n)).T
-        aim = root @ multipliers + np.linalg.solve(root.T, current.gradient)
+        aim = root @ multipliers + np.linalg.solve(root.T, gradient)
         target = np.asarray(nnls(root, aim)[0])
-        step, best = 1.0, None
-        for _ in range(40):
-            tried = multipliers + step * (target - multipliers)
-            found = _Dual.at(quadratics, limits, tried)
-            if found.value > current.value:
-                best = tried, found
+        for halvings in range(40):
+            tried = multipliers + 0.5**halvings * (target - multipliers)
+            found = _differentiate_dual(quadratics, limits, tried)
+            if found[1] > value:
                 break
-            step /= 2
-        if best is None:  # No step grows the dual function beyond rounding.
+        else:  # No step grows the dual function beyond rounding.
             break
-        multipliers, current = best
+        multipliers, (_, value, gradient, S) = tried, found
     # Rules that the dual optimum violates by more cannot be met.
-    if current.gradient.max() > 1e-6:
+    if gradient.max() > 1e-6:
         raise ValueError(
             f"no linear score meets the surrogate rules, whose limits are {limits[1:].tolist()}: "
             f"relax the bounds of the rules."
@@ -569,12 +554,6 @@ class DualGeometry:
         share = np.full(self.n_functions, 1 / self.n_functions)
         return Dual(share, np.zeros(self.owner.size))
 
-    def distance(self, y: Dual, other: Dual) -> float:
-        """Compute the Bregman divergence V_y(y, other); (28)."""
-        squares = y.share[self.owner] * (y.alpha - other.alpha) ** 2
-        entropy = rel_entr(y.share, other.share).sum()
-        return float(self.entropy_weight * entropy + squares.sum())
-
     def ascend(self, y: Dual, u: Float, v: Float, step: float) -> Dual:
         """Maximise ``<(u, v), y> - d_y(y) - V_y(y, y_t) / step``; (29), Lemma 3.
 
@@ -601,50 +580,35 @@ class DualGeometry:
         return float((u + gain).max())
 
 
-@dataclass(frozen=True)
-class StepSizes:
-    """Step sizes, which fall with the root of the number of steps; (31).
-
-    Steps are counted in rows, so that batches of any size can be mixed: a step of b rows after n
-    others is ``b / batch_size / sqrt(n / batch_size + 1)`` times the first step of a full batch.
-    The sum of all steps, and the variance that they add, then depend on the rows alone.
-
-    Parameters
-    ----------
-    primal : Step size of the first full batch in a, b and normalised parameters.
-    dual : Dual step size of the first full batch, in units of the entropy's coefficient.
-    scale : Divisor of the primal step in the parameters of the score: the mean squared norm of the
-        score's gradient. A common factor of all features then changes nothing.
-    batch_size : Rows of a full batch.
-    """
-
-    primal: float
-    dual: float
-    scale: float
-    batch_size: int
-
-    def decay(self, n_rows: int, n_before: int) -> float:
-        """Compute the factor of the step sizes for a step of `n_rows` after `n_before` rows."""
-        return n_rows / self.batch_size / float(np.sqrt(n_before / self.batch_size + 1))
-
-
 @dataclass(frozen=True, eq=False)
 class SaddleProblem:
-    """The functions, the score and the geometry of a saddle problem.
+    """The functions, the score, the geometry and the step sizes of a saddle problem.
+
+    Step sizes fall with the root of the number of steps; (31). Steps are counted in rows, so that
+    batches of any size can be mixed: a step of b rows after n others is ``b / batch_size / sqrt(n
+    / batch_size + 1)`` times the first step of a full batch. The sum of all steps, and the
+    variance that they add, then depend on the rows alone.
 
     Parameters
     ----------
     surrogate : Functions of the scores.
     score : Scores as a function of parameters.
     geometry : Geometry of the dual.
-    steps : Step sizes.
+    primal_step : Step size of the first full batch in a, b and normalised parameters.
+    dual_step : Dual step size of the first full batch, in units of the entropy's coefficient.
+    scale : Divisor of the primal step in the parameters of the score: the mean squared norm of the
+        score's gradient. A common factor of all features then changes nothing.
+    batch_size : Rows of a full batch.
     proximal_weight : Weight rho of ``||x - centre||^2 / 2``, zero where the problem is convex.
     """
 
     surrogate: SquareSurrogate
     score: ScoreFunction
     geometry: DualGeometry
-    steps: StepSizes
+    primal_step: float
+    dual_step: float
+    scale: float
+    batch_size: int
     proximal_weight: float = 0.0
 
 
@@ -700,17 +664,19 @@ class MirrorDescent:
             Their density ratios.
         """
         problem, x, y = self.problem, self.x, self.y
-        surrogate, steps = problem.surrogate, problem.steps
+        surrogate = problem.surrogate
         a, b = x.scalars.reshape(2, -1)
         scores = problem.score.scores(x.parameters, X)
         moments = surrogate.moments(scores, ratios)
         u, v = surrogate.saddle_terms(moments, a, b)
         u[0] -= self.level
-        rows = surrogate.row_gradient(scores, ratios, y.share, Scalars(a, b, y.alpha))
+        scalars: Scalars = a, b, y.alpha
+        rows = surrogate.row_gradient(scores, ratios, y.share, scalars)
         by_parameters = problem.score.pull_back(x.parameters, X, rows) / scores.size
-        by_scalars = surrogate.scalar_gradient(moments, y.share, Scalars(a, b, y.alpha))
+        by_scalars = surrogate.scalar_gradient(moments, y.share, scalars)
 
-        decay = steps.decay(scores.size, self.n_rows)
+        size = problem.batch_size
+        decay = scores.size / size / float(np.sqrt(self.n_rows / size + 1))
         # Averages weigh all points by their step sizes, (30).
         self._total += decay
         self._u += decay * u
@@ -720,12 +686,12 @@ class MirrorDescent:
         if problem.proximal_weight:
             parts = zip(x, self.centre, strict=True)
             self._distance += decay * sum(((own - c) ** 2).sum() for own, c in parts)
-        primal = steps.primal * decay
-        parameters = self._descend(0, by_parameters, primal / steps.scale)
-        scalars = self._descend(1, by_scalars, primal)
+        primal = problem.primal_step * decay
+        parameters = self._descend(0, by_parameters, primal / problem.scale)
+        a_and_b = self._descend(1, by_scalars, primal)
         interval = problem.geometry.interval
-        self.x = Primal(parameters, np.clip(scalars, -interval, interval))
-        dual = steps.dual * problem.geometry.entropy_weight * decay
+        self.x = Primal(parameters, np.clip(a_and_b, -interval, interval))
+        dual = problem.dual_step * problem.geometry.entropy_weight * decay
         self.y = problem.geometry.ascend(y, u, v, dual)
         self.n_rows += scores.size
 
@@ -857,19 +823,17 @@ class LevelSetSearch:
         FloatingPointError
             If the iterates have left the range of numbers.
         """
-        self.oracle.step(X, ratios)
+        oracle = self.oracle
+        oracle.step(X, ratios)
         self.n_rows += X.shape[0]
         self._left -= X.shape[0]
-        return self._finish_level() if self._left <= 0 else None
-
-    def _finish_level(self) -> Level:
-        """Record what the oracle found, and move to the next level; Algorithm 1."""
-        oracle = self.oracle
+        if self._left > 0:
+            return None
         bound = oracle.upper_bound
         if not np.isfinite(bound):
             raise FloatingPointError(
                 f"stochastic mirror descent diverged with learning_rate="
-                f"{self.problem.steps.primal!r}: give a smaller learning_rate."
+                f"{self.problem.primal_step!r}: give a smaller learning_rate."
             )
         point, dual = oracle.average, oracle.average_dual
         distance = float(np.linalg.norm(np.concatenate(point) - np.concatenate(self.centre)))
@@ -877,6 +841,7 @@ class LevelSetSearch:
             len(self.levels), oracle.level, bound, point, dual.share, self.n_rows, distance
         )
         self.levels.append(done)
+        # Move to the next level; Algorithm 1.
         level = oracle.level + bound / (2 * self.schedule.theta)
         self.oracle = MirrorDescent(self.problem, level, done.point, self.centre, dual)
         self._left = self.schedule.rows_per_level

@@ -20,7 +20,6 @@ from gbm_constrained.solvers.level_set import (
     Primal,
     SaddleProblem,
     SquareSurrogate,
-    StepSizes,
     bound_difference,
     density_ratios,
     find_optimum,
@@ -63,9 +62,9 @@ def test_group_auc(a9a, kappa, least, auc, gap):
 
     score = LinearScore.of(X)
     start = Primal(np.zeros(X.shape[1]), np.zeros(2 * surrogate.n_pairs))
-    steps = StepSizes(0.5, 2.0, score.mean_squared_gradient(start.parameters, X), 100)
+    steps = 0.5, 2.0, score.mean_squared_gradient(start.parameters, X), 100
     geometry = DualGeometry(surrogate.owner, surrogate.n_functions, 3.0)
-    problem = SaddleProblem(surrogate, score, geometry, steps)
+    problem = SaddleProblem(surrogate, score, geometry, *steps)
     schedule = LevelSchedule(100_000, 100, theta=1.0, tol=5e-3, max_levels=15)
     search = LevelSetSearch(problem, schedule, start, 0.5)
     batches = shuffled_batches(y.size, 100, np.random.RandomState(0))

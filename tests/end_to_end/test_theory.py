@@ -262,15 +262,15 @@ def test_default_steps_meet_the_condition():
         own, together = learner.lagrangian.constants.lipschitz()
         if learner.metric == "weights":
             own, together = learner.lipschitz
-        np.testing.assert_allclose(solver.dual.lipschitz, own)
-        assert solver.dual.tau * solver.dual.sigma * together**2 == pytest.approx(1.0)
+        np.testing.assert_allclose(solver.current_lipschitz, own)
+        assert solver.tau * solver.sigma * together**2 == pytest.approx(1.0)
         assert solver.mu == learner.mu
 
 
 def test_lipschitz_without_sigma_assumes_the_worst_coupling():
     lag = problem(2, "linear", 0.0).learner.lagrangian
     solver = ABPPSolver(lag, tau=2.0, lipschitz=np.array([1.0, 2.0, 3.0]))
-    assert solver.dual.sigma == pytest.approx(1.0 / (2.0 * 3))
+    assert solver.sigma == pytest.approx(1.0 / (2.0 * 3))
 
 
 @pytest.mark.parametrize("kind", ["linear", "dictionary"])
@@ -331,7 +331,7 @@ def test_dual_steps_are_those_of_algorithm_1():
     """Multipliers, t_k and gamma recomputed from the history, by the formulas of the paper."""
     learner = problem(2, "linear", 0.3).learner
     solver = learner.solver()
-    tau, sigma, mu, L = solver.dual.tau, solver.dual.sigma, solver.mu, solver.dual.lipschitz
+    tau, sigma, mu, L = solver.tau, solver.sigma, solver.mu, solver.current_lipschitz
     states = list(learner.path(30))
     gamma, sigma_before = sigma / tau, sigma
     y, previous, weights = np.zeros(3), states[0].history[0].rates, []

@@ -183,11 +183,11 @@ def test_nonconvex_subproblems_descend(proxy):
 def test_observed_slopes_never_exceed_the_bounds_and_only_grow():
     learner = _learner(4, "shared", "scores")
     solver = learner.solver()
-    bound, before = solver.dual.lipschitz.copy(), np.zeros(2)
+    bound, before = solver.current_lipschitz.copy(), np.zeros(2)
     for _ in learner.path(10, solver=solver, adaptive=True):
-        assert (solver.dual.lipschitz <= bound * (1 + 1e-12)).all()
-        assert (solver.dual.lipschitz >= before).all()
-        before = solver.dual.lipschitz
+        assert (solver.current_lipschitz <= bound * (1 + 1e-12)).all()
+        assert (solver.current_lipschitz >= before).all()
+        before = solver.current_lipschitz
     assert (before < bound).all()
 
 

@@ -26,7 +26,7 @@ from gbm_constrained.problem.kernels import (
     KINK,
     PROXIES,
     BinaryKernel,
-    Block,
+    KernelBlock,
     KernelTables,
     RampKernel,
     clip_cap,
@@ -161,7 +161,7 @@ def test_a_far_cap_lets_rows_pull_up_to_it(dtype, clip):
     p, grad, hess = (np.empty_like(margin) for _ in range(3))
     BinaryKernel.link(margin, labels, p)
     codes = np.array([1, 1, 0, 0])
-    block = Block(p, margin, labels, codes, t, clip_cap(clip))
+    block = KernelBlock(p, margin, labels, codes, t, clip_cap(clip))
     BinaryKernel.gradient(block, grad, hess)
     np.testing.assert_allclose(grad, [-1, 0, 1, 0], atol=2e-3)
 
@@ -261,7 +261,7 @@ def test_steps_of_bounded_hessians_do_not_overshoot(margin, step, y, target, rat
         scores = np.array([score], dtype=dtype)
         a, grad, own, hess = (np.empty(1, dtype=dtype) for _ in range(4))
         BinaryKernel.link(scores, labels, a)
-        block = Block(a, scores, labels, codes, t, np.inf)
+        block = KernelBlock(a, scores, labels, codes, t, np.inf)
         value = BinaryKernel.value(block)
         BinaryKernel.gradient(block, grad, own)
         BinaryKernel.gradient(block, grad, hess, rate)
@@ -457,7 +457,7 @@ def at(margin, cost, dtype=np.float64):
     labels = -np.ones_like(margin)
     p, grad, hess = (np.empty_like(margin) for _ in range(3))
     RampKernel.link(margin, labels, p)
-    block = Block(p, margin, labels, np.zeros(margin.size, int), t, np.inf)
+    block = KernelBlock(p, margin, labels, np.zeros(margin.size, int), t, np.inf)
     RampKernel.gradient(block, grad, hess)
     return RampKernel.value(block), grad, hess
 

@@ -1,12 +1,16 @@
-"""ABPP: its step sizes, and its dual steps by hand."""
+"""ABPP: its step sizes, those of boosters, its dual steps by hand, and sums of multipliers."""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
-from solver_problems import HALF, NONE, QUARTER, Y, build, draw, run
+from scipy.optimize import brentq
+from solver_problems import HALF, NONE, QUARTER, Y, build, draw, run, with_groups
 
 import gbm_constrained as gc
 from gbm_constrained.problem.kernels import rate_lipschitz
 from gbm_constrained.solvers import ABPPSolver
+from gbm_constrained.solvers.abpp import cancel_opposites, hold_sum
 
 
 def trajectory(mu, n_iterations, tau=0.5, **options):
@@ -16,7 +20,7 @@ def trajectory(mu, n_iterations, tau=0.5, **options):
     for _ in range(n_iterations):
         solver(HALF)
         taus.append(1 / solver.inverse_tau)
-        sigmas.append(solver.ergodic_weights[-1] * solver.dual.sigma)
+        sigmas.append(solver.ergodic_weights[-1] * solver.sigma)
     return np.array(taus), np.array(sigmas)
 
 
@@ -56,7 +60,7 @@ def test_ergodic_weights_and_extrapolation_fit_together(mu):
     assert t[0] == 1.0
     rates = np.array([r.rates[0] for r in solver.history])
     multipliers = np.array([r.multipliers[0] for r in solver.history])
-    step = solver.dual.sigma * t[1:] / 0.125
+    step = solver.sigma * t[1:] / 0.125
     z = np.diff(multipliers) / step
     theta = (z - (rates[1:] - 0.1)) / np.diff(rates)
     np.testing.assert_allclose(t[1:] * theta, t[:-1], rtol=1e-9)
@@ -74,12 +78,12 @@ def test_default_steps_are_the_largest_the_theory_allows(n_classes, tau):
         own, norm = lag.constants.lipschitz()
         scaled = lag.constants.sensitivities.toarray() / own[:, None]
         assert norm == pytest.approx(np.linalg.norm(scaled, 2), rel=1e-12)
-        assert np.array_equal(solver.dual.lipschitz, own)
-        assert solver.dual.tau == tau
-        assert solver.dual.tau * solver.dual.sigma * norm**2 == pytest.approx(1.0, rel=1e-12)
+        assert np.array_equal(solver.current_lipschitz, own)
+        assert solver.tau == tau
+        assert solver.tau * solver.sigma * norm**2 == pytest.approx(1.0, rel=1e-12)
         assert np.isclose(norm, 1.0) == alone
-        assert ABPPSolver(lag, tau=0.1).dual.sigma == pytest.approx(solver.dual.sigma * tau / 0.1)
-        assert ABPPSolver(lag, tau=0.1, sigma=7.0).dual.sigma == 7.0
+        assert ABPPSolver(lag, tau=0.1).sigma == pytest.approx(solver.sigma * tau / 0.1)
+        assert ABPPSolver(lag, tau=0.1, sigma=7.0).sigma == 7.0
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -92,11 +96,11 @@ def test_boosters_take_losses_to_be_no_steeper_than_rates(n_classes):
     lazy, exact = ABPPSolver(lag, lazy=True), ABPPSolver(lag)
     slope = rate_lipschitz(n_classes)
     np.testing.assert_allclose(
-        lazy.dual.lipschitz, build(y, rates, weight).constants.lipschitz()[0]
+        lazy.current_lipschitz, build(y, rates, weight).constants.lipschitz()[0]
     )
-    np.testing.assert_allclose(lazy.dual.lipschitz, lag.constants.lipschitz(slope)[0])
-    np.testing.assert_allclose(exact.dual.lipschitz, 4 * lazy.dual.lipschitz)
-    assert lazy.dual.sigma == pytest.approx(exact.dual.sigma)
+    np.testing.assert_allclose(lazy.current_lipschitz, lag.constants.lipschitz(slope)[0])
+    np.testing.assert_allclose(exact.current_lipschitz, 4 * lazy.current_lipschitz)
+    assert lazy.sigma == pytest.approx(exact.sigma)
 
 
 def test_the_dual_step_of_each_constraint_is_over_its_squared_constant():
@@ -106,9 +110,7 @@ def test_the_dual_step_of_each_constraint_is_over_its_squared_constant():
     solver = ABPPSolver(lag)
     solver(np.where(y == 1, -1.0, 1.0))
     squares = (0.25 / np.sqrt([0.9, 0.1])) ** 2
-    np.testing.assert_allclose(
-        solver.multipliers, solver.dual.sigma / squares * [0.9, 0.8], rtol=1e-12
-    )
+    np.testing.assert_allclose(solver.multipliers, solver.sigma / squares * [0.9, 0.8], rtol=1e-12)
 
 
 def test_steps_do_not_depend_on_the_number_of_rows():
@@ -127,9 +129,9 @@ def test_lipschitz_constants_of_another_distance():
     """Given constants replace those in scores; the default sigma is safe for any m constraints."""
     lag = build(Y, [gc.fpr() <= 0.1, gc.fnr() <= 0.1])
     solver = ABPPSolver(lag, tau=0.5, lipschitz=np.array([1.0, 10.0]))
-    assert solver.dual.sigma == pytest.approx(1 / (0.5 * 2))
+    assert solver.sigma == pytest.approx(1 / (0.5 * 2))
     solver(-NONE)
-    np.testing.assert_allclose(solver.multipliers, solver.dual.sigma * np.array([0.9, 0.009]))
+    np.testing.assert_allclose(solver.multipliers, solver.sigma * np.array([0.9, 0.009]))
 
 
 def test_the_dual_step_extrapolates():
@@ -139,7 +141,7 @@ def test_the_dual_step_extrapolates():
     sigma / L^2 = 2.
     """
     solver = ABPPSolver(build(Y, [gc.fnr() <= 0.1]))
-    assert (solver.dual.tau, solver.dual.sigma) == pytest.approx((4.0, 0.25))
+    assert (solver.tau, solver.sigma) == pytest.approx((4.0, 0.25))
     solver(HALF)
     assert solver.multipliers == pytest.approx([2 * 0.4])
     solver(QUARTER)
@@ -186,3 +188,166 @@ def test_a_warm_start():
     with_integers = ABPPSolver(build(Y, [gc.fnr() <= 0.1]), initial_multipliers=[3])
     with_integers(NONE)
     assert with_integers.multipliers == pytest.approx([2.8])
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_proximal_term_of_idle_multipliers(keep):
+    """Kept by default; dropped, with `lazy`, exactly while no multiplier works."""
+    lag = build(Y, [gc.fnr() <= 0.1])
+    solver = ABPPSolver(lag, lazy=not keep)
+    hess = solver(NONE)[1].copy()
+    free = lag.at(NONE).gradient(np.zeros(1))[1].copy()
+    assert not solver.multipliers.any()
+    np.testing.assert_allclose(hess - free, 0.25 * keep, atol=1e-15)
+    assert solver.inverse_tau == 0.25 * keep
+    solver(HALF)
+    assert solver.multipliers.any()
+    assert solver.inverse_tau == 0.25
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_steps_of_boosters_do_not_overshoot_under_a_multiplier(lazy):
+    """Without multipliers a fit is the library's own; exact learners keep their own steps."""
+    lag = build(Y, [gc.fnr() <= 0.1])
+    margin = 5.0 * HALF
+    for initial in (0.0, 5.0):
+        solver = ABPPSolver(
+            lag, tau=1e12, lazy=lazy, initial_multipliers=np.full(1, initial),
+            rounds_per_iteration=3, progress=1.0 - 0.6**3,
+        )  # fmt: skip
+        solver.bounds = np.ones(1) if initial == 0 else np.full(1, 0.5)  # never violated
+        hess = solver(margin)[1].copy()
+        own, bounded = (
+            lag.at(margin).gradient(solver.multipliers, learning_rate=rate)[1].copy()
+            for rate in (0.0, 0.4)
+        )
+        assert solver.multipliers.any() == (initial > 0)
+        assert (bounded > 1.5 * own).all()
+        np.testing.assert_allclose(hess, bounded if lazy and initial > 0 else own, rtol=1e-5)
+
+
+@pytest.mark.parametrize("schedule", [None, [np.ones(1)]])
+@pytest.mark.parametrize("progress", [1.0, 0.6, 0.51, 0.19])
+def test_shrinkage_counts_as_proximal(progress, schedule):
+    """What a booster's learning rate holds already is not held twice, until the path is long."""
+    lag = build(Y, [gc.fnr() <= 0.1])
+    solver = ABPPSolver(lag, lazy=True, progress=progress, schedule=schedule)
+    slope = np.exp(1) / (1 + np.exp(1)) ** 2  # of the probability, at a margin of one
+    early = max(0.25 - slope * (1 / progress - 1), 0.0)
+    begins, is_whole = (5, 10) if schedule is None else (10, 30)
+    for k in range(1, 200):
+        hess = solver(HALF)[1].copy()
+        free = lag.at(HALF).gradient(solver.multipliers, learning_rate=progress)[1].copy()
+        late = 0.25 * min(max((k * progress - begins) / (is_whole - begins), 0.0), 1.0)
+        np.testing.assert_allclose(hess, free + max(early, late), rtol=1e-15)
+    assert late == 0.25
+    exact = ABPPSolver(lag, progress=progress)  # an exact learner has no such rate
+    exact(HALF)
+    assert exact.subproblem.proximal_weight == 0.25
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 2.0, 4.0, 9.0])
+def test_the_proximal_term_of_several_classes_falls_with_the_square_of_the_slopes(scale):
+    """Where they are below those of the constant model: the dual steps then need no more."""
+    y = np.tile([0, 1, 2], 3)
+    margin = scale * np.eye(3)[np.roll(y, 1)]
+    p = np.exp(margin) / np.exp(margin).sum(axis=1, keepdims=True)
+    slope = np.sqrt(((p * (1.0 - p)) ** 2).sum(axis=1).mean())
+    share = min(1.0, 1.5 * slope / (np.sqrt(3.0) * 2.0 / 9.0)) ** 2
+    assert (share == 1.0) == (scale <= 1.0)
+    solver = ABPPSolver(
+        build(y, [gc.error_rate() <= 0.1]), lazy=True
+    )  # of all rows, at a rate of one
+    solver(margin)
+    np.testing.assert_allclose(solver.subproblem.proximal_weight, 0.5 * share, rtol=1e-12)
+
+
+def test_the_proximal_term_of_two_classes_stays():
+    solver = ABPPSolver(build(Y, [gc.error_rate() <= 0.1]), lazy=True)
+    solver(9.0 * HALF)
+    assert np.array_equal(solver.subproblem.proximal_weight, [0.25, 0.25])
+
+
+def test_dual_steps_grow_while_a_constraint_does_not_move():
+    """By 1 + p while it stays violated, by half back when crossed, from one to fifty."""
+    margins = [*[HALF] * 4, NONE, QUARTER, NONE, NONE, HALF]
+    #           1/2 - 1/8: first seen, 3 times the same, crossed 3 times, inside, crossed
+    bound, p = 0.125, 0.4
+    solver = ABPPSolver(build(Y, [gc.fnr() <= bound]), lazy=True, progress=p)
+    still = ABPPSolver(
+        build(Y, [gc.fnr() <= bound]), lazy=True, progress=p, lipschitz=solver.current_lipschitz
+    )
+    grown, strides = 1.0, []
+    for margin in margins:
+        solver(margin)
+        strides.append(solver.strides[0])
+    for step in ("first", "same", "same", "same", "cross", "cross", "cross", "inside", "cross"):
+        factor = {"first": 1.0, "same": 1.4, "inside": 1.4, "cross": 0.5}[step]
+        grown = max(grown * factor, 1.0)
+        assert strides.pop(0) == pytest.approx(grown)
+    for _ in range(200):
+        solver(HALF)
+    assert solver.strides[0] == 50
+    before = still.multipliers.copy()
+    still(HALF)
+    first = still.multipliers - before
+    still(HALF)
+    np.testing.assert_allclose(still.multipliers - before - first, 1.4 * first)
+    exact = ABPPSolver(build(Y, [gc.fnr() <= bound]), progress=p)
+    for _ in range(5):
+        exact(HALF)
+    assert exact.strides[0] == 1.0
+
+
+def swing(lazy):
+    """Multipliers of a gap where each group in turn is the one whose rows are missed."""
+    solver = with_groups(lazy=lazy)
+    for k in range(12):
+        margin = np.where(Y == 1, -1.0, 1.0)
+        margin[k // 3 % 2 :: 2] *= -1.0
+        solver(margin)
+    return np.array([record.multipliers for record in solver.history])
+
+
+def test_opposite_rows_of_a_booster_keep_only_their_difference():
+    kept = swing(lazy=True)
+    assert (kept[:, :2].min(axis=1) == 0.0).all()
+    assert (kept[:, :2].max(axis=0) > 0.0).all()
+    exact = swing(lazy=False)
+    assert exact[:, :2].min(axis=1).max() > 0.0  # the proof is of multipliers as they are
+
+
+def test_gradients_know_the_difference_of_opposite_rows_alone():
+    lagrangian = with_groups().lagrangian
+    both, difference = np.array([3.0, 1.0, 0.5]), np.array([3.0, 1.0, 0.5])
+    cancel_opposites(difference, lagrangian.constraints.opposites)
+    assert difference.tolist() == [2.0, 0.0, 0.5]
+    point = lagrangian.at(HALF)
+    gradients = [point.gradient(multipliers)[0].copy() for multipliers in (both, difference)]
+    np.testing.assert_allclose(*gradients, rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_nearest_multipliers_have_one_violation_in_common(seed):
+    """They are max(y - theta s c, 0) with the theta that a root finder gives."""
+    rng = np.random.default_rng(seed)
+    m = int(rng.integers(1, 30))
+    y, step, shares = rng.exponential(5.0, (3, m))
+    shares[rng.random(m) < 0.2] = 0.0  # of strict rows
+    y[rng.random(m) < 0.2] = 0.0
+
+    def moved(theta):
+        return np.maximum(y - theta * step * shares, 0.0)
+
+    expected = y
+    if shares @ y > 1.0:
+        expected = moved(brentq(lambda theta: shares @ moved(theta) - 1.0, 0.0, 1e6, xtol=1e-14))
+        assert shares @ expected == pytest.approx(1.0)
+    np.testing.assert_allclose(hold_sum(y, step, shares), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_multipliers_within_the_sum_stay_as_they_are():
+    y = np.array([0.5, 0.0, 3.0])
+    assert hold_sum(y, np.ones(3), np.array([1.0, 9.0, 0.0])) is y
+    stuck = np.array([4.0])  # No step moves it.
+    np.testing.assert_array_equal(hold_sum(stuck, np.zeros(1), np.ones(1)), stuck)

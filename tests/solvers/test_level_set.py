@@ -1,20 +1,37 @@
-"""The level-set method: levels, feasible iterates, and the exact optimum."""
+"""The level-set method: levels, its surrogate, its dual steps, and the exact optimum."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from pair_problems import N_SETS, PairProblem, members_of, rules_of
+from hypothesis import given
+from hypothesis import strategies as st
+from pair_problems import (
+    METRICS,
+    N_SETS,
+    PairProblem,
+    count_functions,
+    members_of,
+    rules_of,
+)
+from references import random, seeds
+from scipy.optimize import minimize
+from scipy.special import rel_entr, softmax
 
 from gbm_constrained.linear_model.auc_scorer import LinearScore, SigmoidNetwork
 from gbm_constrained.solvers.level_set import (
+    Dual,
     DualGeometry,
     LevelSchedule,
     LevelSetSearch,
+    MirrorDescent,
+    Moments,
+    PairRule,
+    PairTerm,
     Primal,
+    Quadratics,
     SaddleProblem,
     SquareSurrogate,
-    StepSizes,
     density_ratios,
     find_optimum,
     follow_levels,
@@ -30,8 +47,8 @@ def make_saddle(problem, rules, score, learning_rate=0.5, proximal_weight=0.0):
     geometry = DualGeometry(surrogate.owner, surrogate.n_functions, 3.0)
     start = Primal(score.start(np.random.RandomState(0)), np.zeros(2 * surrogate.n_pairs))
     scale = score.mean_squared_gradient(start.parameters, problem.X)
-    steps = StepSizes(learning_rate, 2.0, scale, BATCH)
-    return SaddleProblem(surrogate, score, geometry, steps, proximal_weight), start
+    steps = learning_rate, 2.0, scale, BATCH
+    return SaddleProblem(surrogate, score, geometry, *steps, proximal_weight), start
 
 
 def evaluate(saddle, problem, level):
@@ -116,3 +133,425 @@ def test_batches_hold_each_row_once_in_a_pass():
     last = shuffled_batches(50, 20, np.random.RandomState(0))
     sizes = [next(last).size for _ in range(6)]
     assert sizes == [20, 20, 10, 20, 20, 10]
+
+
+C1 = [0.3, 0.5, 1.0, 2.0]
+cases = pytest.mark.parametrize("metric", METRICS)
+
+
+def surrogate_of(rules, c1=0.5, c2=1.0):
+    return SquareSurrogate.of(rules, N_SETS, c1, c2)
+
+
+@cases
+@pytest.mark.parametrize("c1", C1)
+@pytest.mark.parametrize("c2", [1.0, 0.6])
+def test_functions_are_those_of_all_pairs(metric, c1, c2):
+    problem, rules = PairProblem(), rules_of(metric, 0.1)
+    surrogate = surrogate_of(rules, c1, c2)
+    values = surrogate.values(surrogate.moments(problem.scores, problem.ratios))
+    counted, _, limits = count_functions(problem.scores, problem.members, rules, c1, c2)
+    np.testing.assert_allclose(values, counted, rtol=1e-12)
+    np.testing.assert_allclose(surrogate.limits, limits, rtol=1e-15)
+
+
+@given(seeds, st.integers(1, 4), st.sampled_from(C1))
+@random(40)
+def test_sums_of_any_multiples_of_pair_rates(seed, n_terms, c1):
+    rng = np.random.default_rng(seed)
+    problem = PairProblem(seed, n=60)
+    terms = tuple(PairTerm(rng.normal(), *rng.choice(N_SETS, 2)) for _ in range(n_terms))
+    rules = [PairRule(terms, 0.3), PairRule(terms[:1], 0.7)]
+    surrogate = surrogate_of(rules, c1)
+    values = surrogate.values(surrogate.moments(problem.scores, problem.ratios))
+    counted, _, limits = count_functions(problem.scores, problem.members, rules, c1, 1.0)
+    np.testing.assert_allclose(values, counted, rtol=1e-10)
+    np.testing.assert_allclose(surrogate.limits, limits, rtol=1e-12)
+
+
+@cases
+@pytest.mark.parametrize("c1", C1)
+def test_row_gradient_is_that_of_all_pairs_and_of_the_saddle_form(metric, c1):
+    problem, rules = PairProblem(1), rules_of(metric, 0.1)
+    surrogate = surrogate_of(rules, c1)
+    share = np.array([0.5, 0.2, 0.3])
+    moments = surrogate.moments(problem.scores, problem.ratios)
+    best = surrogate.best_scalars(moments)
+    rows = surrogate.row_gradient(problem.scores, problem.ratios, share, best)
+    _, gradients, _ = count_functions(problem.scores, problem.members, rules, c1, 1.0)
+    np.testing.assert_allclose(rows / rows.size, share @ gradients, rtol=0, atol=1e-10)
+
+
+@cases
+def test_the_saddle_form_has_the_functions_for_its_optimum(metric):
+    """At the scalars of Lemma 1 the derivatives by a, b and alpha vanish, and the value is f."""
+    problem, rules = PairProblem(2), rules_of(metric, 0.1)
+    surrogate = surrogate_of(rules)
+    moments = surrogate.moments(problem.scores, problem.ratios)
+    a, b, alpha = best = surrogate.best_scalars(moments)
+    F, G = surrogate.saddle_terms(moments, a, b)
+    found = F + surrogate.limits + surrogate.sum_by_function(alpha * G - alpha**2)
+    np.testing.assert_allclose(found, surrogate.values(moments), rtol=1e-12)
+    np.testing.assert_allclose(G - 2 * alpha, 0.0, atol=1e-12)
+    share = np.array([0.5, 0.2, 0.3])
+    np.testing.assert_allclose(surrogate.scalar_gradient(moments, share, best), 0.0, atol=1e-12)
+
+
+def maximise_pair(problem, c1, slope, penalty):
+    """Evaluate min over a, b of max over alpha of F + alpha G - penalty alpha^2 for the AUC."""
+    surrogate = surrogate_of([], c1)
+    moments = surrogate.moments(problem.scores, problem.ratios)
+    a, b, _ = surrogate.best_scalars(moments)
+    F, _ = surrogate.saddle_terms(moments, a, b)
+    G = slope * (moments.first[0] - moments.first[1])
+    return F[0] + G**2 / (4 * penalty)
+
+
+def test_lemma_1_as_printed_fails_for_other_c1_than_one():
+    problem = PairProblem(3)
+
+    def exact(c1):
+        return count_functions(problem.scores, problem.members, [], c1, 1.0)[0][0]
+
+    printed = {c1: maximise_pair(problem, c1, slope=2 * c1, penalty=1.0) for c1 in C1}
+    assert printed[1.0] == pytest.approx(exact(1.0), rel=1e-12)
+    moments = surrogate_of([]).moments(problem.scores, problem.ratios)
+    difference = moments.first[0] - moments.first[1]
+    assert abs(difference) > 0.1
+    for c1 in (0.3, 0.5, 2.0):
+        error = (c1**2 - c1) * difference**2
+        assert printed[c1] - exact(c1) == pytest.approx(error, rel=1e-9)
+        for slope, penalty in ((2 * np.sqrt(c1), 1.0), (2 * c1, c1)):  # Either mends it.
+            assert maximise_pair(problem, c1, slope, penalty) == pytest.approx(
+                exact(c1), rel=1e-12
+            )
+
+
+def test_scalar_gradient_is_that_of_differences_on_a_batch():
+    problem, rules = PairProblem(4), rules_of("inter-group", 0.1)
+    surrogate, share = surrogate_of(rules), np.array([0.5, 0.2, 0.3])
+    moments = surrogate.moments(problem.scores[:20], problem.ratios[:20])
+    rng = np.random.default_rng(0)
+    x, alpha = rng.normal(size=2 * surrogate.n_pairs), rng.normal(size=surrogate.n_pairs)
+
+    def value(x, h=problem.scores[:20]):
+        a, b = x.reshape(2, -1)
+        F, G = surrogate.saddle_terms(surrogate.moments(h, problem.ratios[:20]), a, b)
+        return share @ F + (share[surrogate.owner] * alpha) @ G
+
+    scalars = (*x.reshape(2, -1), alpha)
+    eye = np.eye(x.size) * 1e-5
+    numerical = [(value(x + e) - value(x - e)) / 2e-5 for e in eye]
+    found = surrogate.scalar_gradient(moments, share, scalars)
+    np.testing.assert_allclose(found, numerical, atol=1e-7)
+    h, step = problem.scores[:20], np.eye(20) * 1e-5
+    by_rows = [(value(x, h + e) - value(x, h - e)) / 2e-5 for e in step]
+    rows = surrogate.row_gradient(h, problem.ratios[:20], share, scalars)
+    np.testing.assert_allclose(rows / 20, by_rows, atol=1e-7)
+
+
+@given(seeds, st.sampled_from(sorted(METRICS)))
+@random(40)
+def test_no_scores_have_a_smaller_worst_side_than_constant_ones(seed, metric):
+    """max(f1, f2) >= 2 c1 c2^2, with equality at constant scores; section 2 of the docstring."""
+    problem = PairProblem(seed % 1000, n=60)
+    c1, c2 = 0.7, 1.3
+    surrogate = surrogate_of(rules_of(metric, 0.0), c1, c2)
+    least = 2 * c1 * c2**2
+    scores = np.random.default_rng(seed).normal(size=60)
+    assert surrogate.values(surrogate.moments(scores, problem.ratios))[1:].max() >= least
+    constant = surrogate.values(surrogate.moments(np.full(60, 0.4), problem.ratios))
+    np.testing.assert_allclose(constant[1:], least, rtol=1e-12)
+
+
+def test_added_constants_and_copies_of_rows_change_nothing():
+    problem, rules = PairProblem(5, n=80), rules_of("BPSN - BNSP", 0.1)
+    surrogate = surrogate_of(rules)
+    values = surrogate.values(surrogate.moments(problem.scores, problem.ratios))
+    moved = surrogate.values(surrogate.moments(problem.scores + 3.0, problem.ratios))
+    np.testing.assert_allclose(moved, values, rtol=1e-12)
+    times = np.random.default_rng(0).integers(1, 4, 80)
+    weighted = density_ratios(problem.members * times[:, None])
+    copied = density_ratios(np.repeat(problem.members, times, axis=0))
+    of_copies = surrogate.moments(np.repeat(problem.scores, times), copied)
+    of_weights = surrogate.moments(problem.scores, weighted)
+    for one, other in zip(of_weights, of_copies, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_sets_without_weight_are_refused():
+    members = np.ones((5, 3))
+    members[:, 2] = 0.0
+    with pytest.raises(ValueError, match="set 2 of the pair rules has no row"):
+        density_ratios(members)
+
+
+def test_moments_of_a_batch_are_means_over_its_rows():
+    problem, surrogate = PairProblem(6), surrogate_of([])
+    h, ratios = problem.scores[:7], problem.ratios[:7]
+    found = surrogate.moments(h, ratios)
+    expected = Moments(*((h[:, None] ** j * ratios).mean(axis=0) for j in range(3)))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def solve_with_cvxpy(surrogate, X, ratios):
+    """Solve the quadratically constrained problem, each function as a sum of squares of rows."""
+    cp = pytest.importorskip("cvxpy")
+    w = cp.Variable(X.shape[1])
+    n = X.shape[0]
+    functions = [0.0] * surrogate.n_functions
+    pairs = (surrogate.owner, surrogate.upper, surrogate.lower, surrogate.curvature)
+    mean = ratios.T @ X / n
+    for o, upper, lower, c in zip(*pairs, strict=True):
+        spread = [
+            cp.sum_squares(cp.multiply(np.sqrt(ratios[:, s] / n), (X - mean[s]) @ w))
+            for s in (upper, lower)
+        ]
+        shift = (mean[upper] - mean[lower]) @ w - surrogate.c2
+        functions[o] += c * (spread[0] + spread[1] + cp.square(shift))
+    rules = [f <= b for f, b in zip(functions[1:], surrogate.limits[1:], strict=True)]
+    return cp.Problem(cp.Minimize(functions[0]), rules).solve(solver="CLARABEL")
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("bound", [1.0, 0.3, 0.1, 0.03])
+def test_optimum_is_that_of_a_conic_solver(metric, bound):
+    problem = PairProblem(7, n=500, d=6)
+    surrogate = SquareSurrogate.of(rules_of(metric, bound), N_SETS)
+    found = find_optimum(surrogate, problem.X, problem.ratios)
+    expected = solve_with_cvxpy(surrogate, problem.X, problem.ratios)
+    assert found.values[0] == pytest.approx(expected, rel=1e-5)
+    assert (found.values - surrogate.limits)[1:].max() <= 1e-7
+    slack = (surrogate.limits - found.values)[1:]
+    np.testing.assert_allclose(found.multipliers * slack, 0.0, atol=1e-6)
+    scores = surrogate.moments(problem.X @ found.weights, problem.ratios)
+    np.testing.assert_allclose(surrogate.values(scores), found.values, rtol=1e-10)
+
+
+def test_several_metrics_at_once():
+    problem = PairProblem(8, n=500, d=6)
+    rules = [rule for metric in METRICS for rule in rules_of(metric, 0.15)]
+    surrogate = SquareSurrogate.of(rules, N_SETS)
+    found = find_optimum(surrogate, problem.X, problem.ratios)
+    expected = solve_with_cvxpy(surrogate, problem.X, problem.ratios)
+    assert found.values[0] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_tighter_bound_costs_and_opposite_rules_exchange():
+    problem = PairProblem(9, n=300)
+    objectives = []
+    for bound in (1.0, 0.3, 0.1, 0.03, 0.01, 0.003):
+        first, second = rules_of("intra-group", bound)
+        one, other = (
+            find_optimum(SquareSurrogate.of(rules, N_SETS), problem.X, problem.ratios)
+            for rules in ([first, second], [second, first])
+        )
+        np.testing.assert_allclose(one.multipliers, other.multipliers[::-1], rtol=1e-6, atol=1e-9)
+        objectives.append(one.values[0])
+    assert (np.diff(objectives) >= -1e-12).all()
+    assert objectives[-1] > objectives[0] + 0.05
+
+
+def test_without_rules_the_optimum_has_no_slope():
+    problem = PairProblem(10, n=300)
+    surrogate = SquareSurrogate.of([], N_SETS)
+    found = find_optimum(surrogate, problem.X, problem.ratios)
+    quadratics = Quadratics.of(surrogate, problem.X, problem.ratios)
+    np.testing.assert_allclose(quadratics.Q[0] @ found.weights, quadratics.q[0], atol=1e-12)
+    assert found.multipliers.size == 0
+
+
+def test_columns_that_others_determine_change_nothing():
+    problem = PairProblem(11, n=300)
+    surrogate = SquareSurrogate.of(rules_of("inter-group", 0.1), N_SETS)
+    alone = find_optimum(surrogate, problem.X, problem.ratios)
+    more = np.hstack([problem.X, problem.X[:, :2] @ [[1.0], [2.0]], np.ones((300, 1))])
+    found = find_optimum(surrogate, more, problem.ratios)
+    np.testing.assert_allclose(found.values, alone.values, rtol=1e-9)
+    np.testing.assert_allclose(
+        (more - more.mean(axis=0)) @ found.weights,
+        (problem.X - problem.X.mean(axis=0)) @ alone.weights,
+        atol=1e-6,
+    )
+
+
+def test_rules_that_no_score_meets_are_refused():
+    problem = PairProblem(12, n=200)
+    floor = PairRule(((-1.0, 0, 1),), -0.999)
+    surrogate = SquareSurrogate.of([floor], N_SETS)
+    with pytest.raises(ValueError, match="no linear score meets the surrogate rules"):
+        find_optimum(surrogate, problem.X, problem.ratios)
+
+
+def draw(rng):
+    """Draw a geometry with one to three scalars of each function, a point and coefficients."""
+    n = rng.integers(2, 6)
+    owner = np.sort(np.append(np.arange(n), rng.integers(0, n, n)))
+    geometry = DualGeometry(owner, n, interval=rng.uniform(0.3, 3.0))
+    y = Dual(
+        softmax(rng.normal(size=n)),
+        rng.uniform(-1, 1, owner.size) * geometry.interval,
+    )
+    return geometry, y, rng.normal(size=n), 3 * rng.normal(size=owner.size)
+
+
+def maximise(function, geometry, start):
+    """Maximise over Y by L-BFGS in the shares' logits and the bounded alphas."""
+    n, interval = geometry.n_functions, geometry.interval
+
+    def loss(x):
+        return -function(Dual(softmax(x[:n]), x[n:]))
+
+    x = np.concatenate([np.log(start.share), start.alpha])
+    bounds = [(-40, 40)] * n + [(-interval, interval)] * geometry.owner.size
+    options = {"ftol": 1e-15, "gtol": 1e-10, "maxfun": 10**6, "maxiter": 10**4}
+    return -minimize(loss, x, method="L-BFGS-B", bounds=bounds, options=options).fun
+
+
+def distance(geometry, y, other):
+    """Compute the Bregman divergence V_y(y, y'); (28)."""
+    squares = y.share[geometry.owner] * (y.alpha - other.alpha) ** 2
+    return geometry.entropy_weight * rel_entr(y.share, other.share).sum() + squares.sum()
+
+
+def linear_part(geometry, u, v, y):
+    """Compute <(u, v), y> - d_y(y), with d_y of the paper's (25)."""
+    share = y.share[geometry.owner]
+    return u @ y.share + v @ (share * y.alpha) - (share * y.alpha**2).sum()
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_lemma_3_is_the_numerical_optimum(seed):
+    rng = np.random.default_rng(seed)
+    geometry, y, u, v = draw(rng)
+    step = rng.uniform(0.1, 2.0) * (geometry.entropy_weight if seed % 2 else 1.0)
+
+    def function(z):
+        return linear_part(geometry, u, v, z) - distance(geometry, z, y) / step
+
+    found = geometry.ascend(y, u, v, step)
+    assert found.share.sum() == pytest.approx(1.0, abs=1e-12)
+    assert np.abs(found.alpha).max() <= geometry.interval
+    value = function(found)
+    assert maximise(function, geometry, y) <= value + 1e-8
+    # The optimum is where the numerical one stays.
+    assert maximise(function, geometry, found) == pytest.approx(value, abs=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_lemma_4_is_the_largest_of_the_functions(seed):
+    """The maximum is linear in the shares given alpha, and so lies at a corner of the simplex."""
+    geometry, y, u, v = draw(np.random.default_rng(seed))
+
+    def function(z):
+        return linear_part(geometry, u, v, z)
+
+    corners = []
+    for o in range(geometry.n_functions):
+        x = np.where(geometry.owner == o, y.alpha, 0.0)
+        bound = geometry.interval
+        best = minimize(
+            lambda alpha, o=o: -function(Dual(np.eye(geometry.n_functions)[o], alpha)),
+            x, method="L-BFGS-B", bounds=[(-bound, bound)] * x.size,
+            options={"ftol": 1e-15, "gtol": 1e-11},
+        )  # fmt: skip
+        corners.append(-best.fun)
+    found = geometry.largest_value(u, v)
+    assert found == pytest.approx(max(corners), abs=1e-8)
+    assert maximise(function, geometry, y) <= found + 1e-8
+
+
+@given(seeds)
+@random(200)
+def test_the_distance_is_strongly_convex(seed):
+    """V_y(y, y') >= (|share - share'|_1^2 + |scaled alpha - scaled alpha'|_2^2) / 2."""
+    rng = np.random.default_rng(seed)
+    geometry, y, _, _ = draw(rng)
+    share = softmax(np.log(y.share) + rng.choice([1e-3, 0.1, 3.0]) * rng.normal(size=y.share.size))
+    alpha = np.clip(y.alpha + rng.normal(size=y.alpha.size), -geometry.interval, geometry.interval)
+    other = Dual(share, alpha)
+    scaled = y.share[geometry.owner] * y.alpha - share[geometry.owner] * alpha
+    least = (np.abs(y.share - share).sum() ** 2 + (scaled**2).sum()) / 2
+    assert distance(geometry, y, other) >= least * (1 - 1e-9)
+    assert distance(geometry, y, y) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_the_entropy_has_the_coefficient_of_the_paper_for_two_scalars():
+    geometry = DualGeometry(np.array([0, 1, 1, 2, 2]), 3, 1.7)
+    assert geometry.entropy_weight == pytest.approx(2 * (1 + np.sqrt(2) * 1.7) ** 2)
+
+
+def saddle_problem(problem, rules, proximal_weight=0.0, batch_size=20):
+    surrogate = SquareSurrogate.of(rules, N_SETS)
+    score = LinearScore.of(problem.X)
+    geometry = DualGeometry(surrogate.owner, surrogate.n_functions, 3.0)
+    scale = score.mean_squared_gradient(score.start(None), problem.X)
+    steps = 0.5, 5.0, scale, batch_size
+    return SaddleProblem(surrogate, score, geometry, *steps, proximal_weight)
+
+
+def start_of(saddle, d):
+    return Primal(np.zeros(d), np.zeros(2 * saddle.surrogate.n_pairs))
+
+
+def run(saddle, problem, level, order, batch_size, centre=None):
+    start = start_of(saddle, problem.X.shape[1])
+    oracle = MirrorDescent(saddle, level, start, start if centre is None else centre)
+    for at in range(0, order.size, batch_size):
+        rows = order[at : at + batch_size]
+        oracle.step(problem.X[rows], problem.ratios[rows])
+    return oracle
+
+
+@pytest.mark.parametrize("metric", ["group AUC", "inter-group"])
+def test_the_upper_bound_comes_close_to_the_level_function(metric):
+    """H(r) by an exact solver: the level at which the optimum under rules moved by H(r) lies."""
+    problem, bound = PairProblem(1, n=500), 0.1
+    saddle = saddle_problem(problem, rules_of(metric, bound))
+    order = np.random.default_rng(0).integers(0, 500, 60_000)
+    level = 0.45
+    oracle = run(saddle, problem, level, order, 20)
+    # At the root t of f*(bound + t) = r + t the largest of f_0 - r and f_i - b_i is t.
+    low, high = -0.1, 0.0
+    for _ in range(40):
+        t = (low + high) / 2
+        surrogate = SquareSurrogate.of(rules_of(metric, bound + t), N_SETS)
+        objective = find_optimum(surrogate, problem.X, problem.ratios).values[0]
+        low, high = (t, high) if objective > level + t else (low, t)
+    w = oracle.average.parameters
+    surrogate = saddle.surrogate
+    f = surrogate.values(surrogate.moments(problem.X @ w, problem.ratios)) - surrogate.limits
+    worst = max(f[0] - level, *f[1:])
+    assert low <= worst + 1e-9  # No point is better than the optimum.
+    assert worst == pytest.approx(low, abs=0.01)
+    assert oracle.upper_bound == pytest.approx(low, abs=0.015)
+
+
+def test_batches_of_any_size_do_the_same():
+    problem = PairProblem(2, n=500)
+    saddle = saddle_problem(problem, rules_of("group AUC", 0.1))
+    order = np.random.default_rng(1).integers(0, 500, 6_000)
+    one, many = (run(saddle, problem, 0.45, order, size) for size in (1, 20))
+    values = [
+        saddle.surrogate.values(
+            saddle.surrogate.moments(problem.X @ o.average.parameters, problem.ratios)
+        )
+        for o in (one, many)
+    ]
+    np.testing.assert_allclose(values[0], values[1], rtol=0.02)
+    assert one.upper_bound == pytest.approx(many.upper_bound, abs=0.005)
+
+
+def test_the_proximal_term_holds_iterates_near_its_centre():
+    problem = PairProblem(3, n=200)
+    order = np.random.default_rng(2).integers(0, 200, 10_000)
+    centre = Primal(np.full(4, 0.3), np.zeros(2 * 5))
+    rules = rules_of("group AUC", 0.3)
+    distances = []
+    for weight in (0.0, 0.1, 100.0):
+        saddle = saddle_problem(problem, rules, proximal_weight=weight)
+        oracle = run(saddle, problem, 0.5, order, 20, centre)
+        distances.append(np.linalg.norm(oracle.average.parameters - centre.parameters))
+    assert distances[0] > distances[1] > distances[2]
+    assert distances[2] < 0.05
