@@ -542,7 +542,89 @@ LINEAR_SOLVER = "constraint_solver"  # The linear model's parent has a `solver` 
 class SolverOptions:
     """The constructor parameters that the drop-in estimators add, read and checked.
 
-    Names of measurements and guarantees stand beside the options of their objects.
+    Names of measurements and guarantees stand beside the options of their objects. Estimators take
+    the descriptions of their parameters from here.
+
+    Parameters
+    ----------
+    constraints : Constraint or sequence of Constraint, default=None
+        Constraints, such as ``[fnr() <= 0.05]`` (:mod:`gbm_constrained.constraints.rates`). With
+        none, the parent's own ``fit`` is called and nothing else happens.
+    positive : label, default=None
+        The positive class of all rates that name none: with ``positive="fraud"`` the constraint
+        ``fnr() <= 0.05`` is ``fnr("fraud") <= 0.05``. By default the last of two sorted labels.
+        Of more classes, it is one against all others. ``classes_`` and ``predict_proba`` keep the
+        parent's order.
+    iterate : {"last", "best", "randomized"}, default="last"
+        Which iterate is returned: the last one (where constraints are measured on training rows
+        and it violates them, the last of the later half that meets them, or violates them
+        least); the one of smallest error among those that meet all constraints, on the rows that
+        these are measured on; or a
+        distribution over prefixes of the ensemble that meets the constraints in the mean, or
+        nearest to that with a warning (``prefixes_``), from which ``predict(...,
+        random_state=)`` draws one for each row.
+    solver : {"auto", "abpp", "cbpr", "threshold"} or object, default="auto"
+        The outer loop: a name, or an object with its own options such as
+        ``ABPP(rounds_per_iteration=1)`` of :mod:`gbm_constrained.solvers`, which ``set_params``
+        reaches as ``solver__rounds_per_iteration``. "auto" takes CBPR for
+        differences of mean losses, such as ``gap(log_loss(), by=...)``, which are not convex, and
+        ABPP for everything else.
+        "threshold" takes none: the library's own boosters, whose threshold (or class biases) is
+        moved on held-out rows until the constraints are met. Constraints on labels and decisions
+        alone, such as ``fnr() <= 0.05``, may do better without multipliers; "auto" compares both
+        for those, where boosters are grown on part of the rows; see
+        :mod:`gbm_constrained.fit.cross_fit`. With a black box as the objective, "auto" or
+        :class:`~gbm_constrained.solvers.AdaptiveSurrogates` with other options.
+    measure_on : {"auto", "train", "holdout", "crossfit", "forward"}, object or splitter, \
+            default="auto"
+        The rows whose rates move the multipliers; see :mod:`gbm_constrained.fit.fit`.
+        "crossfit" grows four boosters in step, each without one fold, "holdout" one, and the model
+        is then trained on all rows with the multipliers found. "auto" takes "holdout" if every
+        rate is taken over 50,000 rows, and "crossfit" if not; "train" in continued training, where
+        neither is possible. "forward" needs `time` in ``fit``: it grows each booster on all
+        periods before the one that it is measured on. Rows of a guarantee are then the latest.
+        ``CrossFit(n_folds=3)``, ``Holdout(0.25)`` and ``Forward(n_folds=3)`` have options. A
+        splitter of scikit-learn, which gets `X`, `y` and `groups` of ``fit``, or a list of pairs
+        (train, test) of positions of rows, makes the folds of "crossfit". Each row is held out
+        once at most; rows that are never held out do not measure the constraints.
+    guarantee : {None, "expected", "high_probability"} or object, default=None
+        Guarantee for new rows, by a fifth of the rows that is set aside for it; see
+        :mod:`gbm_constrained.decision.guarantees`. ``HighProbability(delta=0.05, fraction=0.2)``
+        and ``Expected(fraction=0.2)`` have options.
+    probabilities : {"shifted", "calibrated"}, default="shifted"
+        Whether the shift of the decisions is folded into the model, or kept beside it
+        (``shift_``), where ``predict`` applies it and probabilities stay as trained. Bounds of
+        ``calibration_error()`` need "calibrated".
+    on_infeasible : {"warn", "raise"}, default="warn"
+        Whether constraints that cannot be met raise a warning or an error, once the model is
+        trained. "raise" is refused where no conflict is looked for: on training rows, and for
+        averages of models.
+    early_stopping_on : {"metric", "constraints", "both"}, default="metric"
+        Criterion of early stopping, after the parent's ``early_stopping_rounds``: the parent's
+        metric; the log loss plus the price of the constraints on the last evaluation set; or the
+        metric among the rounds that meet the constraints. The last two look at each round under
+        the best threshold on its scores, where the model gets a threshold in the end. See
+        :mod:`gbm_constrained.fit.options`.
+    select : {"error", "auc"}, default="error"
+        What is best among the prefixes that meet the constraints, with ``iterate="best"``: the
+        smallest error on held-out rows, or the largest AUC there. "auc" is for scores of two
+        classes that are used without a threshold, and needs held-out rows.
+    group_thresholds : bool, default=False
+        Whether the final decision uses the group, by a threshold for each group of the columns
+        that constraints group by. These must be columns of X. The thresholds are one more tree of
+        the model (``group_shifts_``), and chosen on held-out rows. A warning says once that
+        decisions by group are unlawful in places; see
+        :mod:`gbm_constrained.decision.groups`.
+    maximize, minimize : Metric, Rate, Quotient or str, default=None
+        The objective of the decisions, such as ``maximize=g_mean()``, ``maximize=recall()`` or
+        ``minimize=error_rate()`` (see :mod:`gbm_constrained.metrics`); at most one of them. The
+        boosters are the library's own, and decision rules on their probabilities are optimised
+        under the constraints on rows that the boosters have not seen. A
+        :class:`~gbm_constrained.metrics.BlackBox` is a function to call: the weights of the
+        booster's trees are optimised for it, on rows that ``fit`` is given or holds out.
+        ``solver=Reduction(...)`` has options of the search, such as whether boosters take part in
+        it (`oracle`), whether the boosters of the folds are merged (`ensemble`), and whether one
+        rule is returned (`deterministic`).
     """
 
     constraints: tuple[Constraint, ...]

@@ -68,12 +68,6 @@ from gbm_constrained.fit.options import (
     refuse_moved_parameters,
     set_solver_options,
 )
-from gbm_constrained.fit.parameter_docs import (
-    FITTED_ATTRIBUTES_DOC,
-    METRIC_PARAMETERS_DOC,
-    SOLVER_PARAMETERS_DOC,
-    UNSEEN_PARAMETERS_DOC,
-)
 from gbm_constrained.fit.problem import TreeLimits
 from gbm_constrained.fit.regression import RegressionFit, finalize_regression, report_regressor
 from gbm_constrained.metrics.reading import read_black_box
@@ -159,13 +153,12 @@ def document_from(source: Any) -> Callable[[Documented], Documented]:
 
 def document_estimator(estimator: Documented) -> Documented:
     """Put the parameters and attributes of its task into the docstring of an estimator."""
-    parameters = SOLVER_PARAMETERS_DOC + UNSEEN_PARAMETERS_DOC + METRIC_PARAMETERS_DOC
-    texts = {"Parameters": parameters, "Attributes": FITTED_ATTRIBUTES_DOC}
+    texts = sections_of(SolverOptions) | sections_of(ConstrainedFitAttributes)
     if issubclass(estimator, ConstrainedRegressorMixin):  # type: ignore[arg-type]
         texts = sections_of(ConstrainedRegressorMixin)
     doc = inspect.cleandoc(estimator.__doc__ or "")
     for title, text in texts.items():
-        doc = doc.replace(f"{{{title.lower()}}}", inspect.cleandoc(text))
+        doc = doc.replace(f"{{{title.lower()}}}", text)
     estimator.__doc__ = doc
     return estimator
 

@@ -283,6 +283,10 @@ class ConstrainedLGBMClassifier(_DrivenClassifierMixin, lgb.LGBMClassifier):
     ----------
     {attributes}
 
+    References
+    ----------
+    {references}
+
     Examples
     --------
     >>> from gbm_constrained import ConstrainedLGBMClassifier, class_error

@@ -74,6 +74,10 @@ class ConstrainedXGBClassifier(_DrivenClassifierMixin, xgb.XGBClassifier):
     ----------
     {attributes}
 
+    References
+    ----------
+    {references}
+
     Examples
     --------
     >>> from gbm_constrained import ConstrainedXGBClassifier, fnr
