@@ -211,7 +211,7 @@ def warn_of_metric(fit: MetricFit, result: MetricResult, feasibility: Feasibilit
         If no decision satisfies the constraints, with ``on_infeasible="raise"``.
     """
     found = result.exact
-    is_early = found is not None and found.status == "limit" and not fit.notifier.is_search_over
+    is_early = found is not None and found.status == "limit" and fit.notifier.end_of_search is None
     # A tenth of the standard error of a rate of 0.5 over 2,500 rows is no matter.
     if found is not None and is_early and found.value - found.bound > 1e-3:
         gap = (found.value - found.bound) * fit.problem.loss.unit

@@ -378,7 +378,7 @@ def divide_as_given(data: FitData, options: Any) -> FitData:
         given = GivenFolds.of_splitter(options.cv, user.X, user.y, user.groups, data.training)
     else:
         return data
-    data.check_folds(given)
+    given.check_classes(data.y, data.classes if data.targets is None else data.classes[:1])
     return replace(data, given_folds=given)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -16,10 +16,7 @@ from gbm_constrained.constraints.checking import check_straight
 from gbm_constrained.constraints.rates import row_functions_of
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import (
-    ClassFactors,
     FitArguments,
-    TargetData,
-    Weights,
     check_targets,
 )
 from gbm_constrained.decision.choose import VIOLATION_PRICE
@@ -77,16 +74,10 @@ from gbm_constrained.fit.fitted_report import assess_constraint, set_fit, set_re
 from gbm_constrained.fit.options import (
     RoundMerit,
     SolverOptions,
-    check_measurable,
-    check_rows,
-    divide_as_given,
 )
 from gbm_constrained.fit.problem import (
     FitProblem,
     LibrarySettings,
-    compile_what_is_left,
-    find_idle,
-    set_aside,
 )
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints, find_first
@@ -104,43 +95,29 @@ class RegressionProblem(FitProblem):
     the rows at which a group counts as much as all groups together, by functional.
     """
 
-    data: TargetData
     half: Float | None = None
+    predicts_numbers: ClassVar[bool] = True
 
     @classmethod
     def of(
         cls, options: SolverOptions, arguments: FitArguments, library: LibrarySettings
-    ) -> tuple[SolverOptions, RegressionProblem]:
+    ) -> tuple[SolverOptions, Self]:
         """Encode the rows, and compile the constraints."""
-        check_rows(options, arguments)
         check_straight(options.constraints, "a regressor", "use a sum of gaps")
         refuse_priorities(
             options.constraints, "regressors serve all alike: leave with_priority out"
         )
-        data = TargetData.of(arguments, options.constraints, library.random_state)
-        library.kernel["objective"].check_targets(data.targets)
-        idle = find_idle(options.constraints)
-        if options.guarantee is not None:
-            left = set_aside(data, options, idle)
-            assert isinstance(left, TargetData)
-            data = left
-        divided = divide_as_given(data, options)
-        assert isinstance(divided, TargetData)
-        ones = np.ones(data.classes.size)
-        factors = ClassFactors(ones, ones)
-        cells, compiled = compile_what_is_left(data, options, factors)
-        check_measurable(divided, cells, compiled)
-        weights = Weights.of(divided, factors)
-        rewards = np.zeros(len(compiled), dtype=bool)
+        options, problem = super().of(options, arguments, library)
+        rewards = np.zeros(len(problem.compiled), dtype=bool)
         compiled = replace(
-            compiled, may_reward_errors=rewards, must_reward_errors=rewards, splits_targets=rewards
+            problem.compiled,
+            may_reward_errors=rewards,
+            must_reward_errors=rewards,
+            splits_targets=rewards,
         )
         # A certificate needs every group.
         half = None if options.guarantee is None else np.zeros(compiled.constant.size)
-        return options, cls(
-            options.constraints, divided, weights, factors, idle, cells, compiled, library.kernel,
-            half,
-        )  # fmt: skip
+        return options, replace(problem, compiled=compiled, half=half)
 
     @cached_property
     def acting(self) -> LinearConstraints:
@@ -153,30 +130,14 @@ class RegressionProblem(FitProblem):
         found: RegressionObjective = self.kernel["objective"]
         return found
 
-    def lagrangian(
-        self,
-        index: Codes | None = None,
-        *,
-        is_restricted: bool = False,
-        log_odds: float = 0.0,
-        factor: Float | None = None,
+    def _bind(
+        self, index: Codes | None, cells: Cells, compiled: LinearConstraints, weight: Float | None
     ) -> Lagrangian:
-        """Build the Lagrangian of all rows, or of those at positions `index`.
-
-        With `is_restricted`, means are taken over these rows alone. A `factor` is that of the
-        weight of each of these rows. Numbers have no log-odds.
-        """
-        cells, compiled, weight = self.cells, self.acting, self.weights.objective
+        """Build the Lagrangian of rows at positions `index`, which are in these cells."""
         targets = self.data.targets
-        if index is not None:
-            cells = self.cells.take(index, factor)
-            compiled = self.acting.on(cells) if is_restricted else self.acting
-            weight = None if weight is None else weight[index]
-            if factor is not None:
-                weight = factor if weight is None else weight * factor
-            targets = targets[index]
+        assert targets is not None
         found: Any = RegressionLagrangian(
-            targets,
+            targets if index is None else targets[index],
             cells,
             compiled,
             functions=row_functions_of(self.constraints),
@@ -187,32 +148,19 @@ class RegressionProblem(FitProblem):
 
     def predicted_rows(self, cells: Cells, index: Codes, source: str) -> PredictedRows:
         """Bind the constraints to rows at positions `index`, which are in these cells."""
-        compiled = self.compiled.on(cells)
+        assert self.data.targets is not None
         targets = self.data.targets[index]
-        return PredictedRows(cells, compiled, source, targets, self.objective, self.half)
+        return self._hold_out(cells, self.compiled.on(cells), source, targets)
 
-    def certification_set(self) -> PredictedRows | None:
-        """Bind the constraints to the rows that are set aside; None without a guarantee."""
-        data = self.data
-        if data.certification is None:
-            return None
-        found = self.compile(data.whole_rows.take(data.certification), "the rows set aside")
-        return PredictedRows(*found, "certification", data.certification_targets, self.objective)
-
-    def evaluation_set(
-        self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
+    def _hold_out(
+        self, cells: Cells, compiled: LinearConstraints, name: str, y: Any
     ) -> PredictedRows:
-        """Bind the constraints to rows that are not trained on."""
-        rows = self.data.evaluation_rows(name, X, y, weight, sensitive_features)
-        try:
-            found: tuple[Cells, LinearConstraints] = self.compile(rows, name)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
+        """Describe rows with targets y, on which constraints are compiled."""
         targets = check_targets(y, f"y of {name}")
         if not targets.size:
             raise ValueError(f"{name} has no rows: leave it out.")
         self.objective.refuse_negative(targets, f"y of {name}")
-        return PredictedRows(*found, name, targets, self.objective, self.half)
+        return PredictedRows(cells, compiled, name, targets, self.objective, self.half)
 
 
 class RegressionGrowth(FoldGrowth):

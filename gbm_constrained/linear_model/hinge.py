@@ -439,7 +439,7 @@ class RampFit:
 
     def __init__(self, fit: ConstrainedFit, X: Any, C: float) -> None:
         self.fit = fit
-        factor = fit.problem.factors.both
+        factor = fit.problem.factors
         self.problem = rate_problem_of(fit.problem.cells, fit.problem.compiled, factor)
         self.model = WeightedSVM(X, 2.0 / (C * fit.solver.lagrangian.total_weight))
 

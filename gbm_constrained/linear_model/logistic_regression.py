@@ -36,7 +36,7 @@ from gbm_constrained.fit.callbacks import (
     ConstraintCallback,
     Progress,
     TimeLimit,
-    refuse_time_limit_without_constraints,
+    refuse_without_constraints,
 )
 from gbm_constrained.fit.finalize import FinalModel, ReportLayout, describe_training_rows
 from gbm_constrained.fit.fit import ConstrainedFit
@@ -462,7 +462,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         refuse_rows(validation, evaluation)
         options = read_options(self)
         if options.metric is None and not options.constraints:
-            refuse_time_limit_without_constraints(time_limit)
+            refuse_without_constraints(time_limit=time_limit)
             super().fit(X, y, sample_weight)
             remove_report(self)
             return self

@@ -24,7 +24,7 @@ from gbm_constrained.evaluation.verdicts import measure_cost_of_numbers
 from gbm_constrained.fit.callbacks import (
     ConstraintCallback,
     TimeLimit,
-    refuse_time_limit_without_constraints,
+    refuse_without_constraints,
 )
 from gbm_constrained.fit.fit import weight_of_rows
 from gbm_constrained.fit.fitted_report import (
@@ -273,7 +273,7 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
         options = SolverOptions.of(self)
         objective = objective_of(self)
         if not options.constraints and self.loss == "squared":
-            refuse_time_limit_without_constraints(time_limit)
+            refuse_without_constraints(time_limit=time_limit)
             super().fit(X, y, sample_weight)
             remove_report(self)
             return self

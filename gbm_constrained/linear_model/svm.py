@@ -29,7 +29,7 @@ from gbm_constrained.fit.callbacks import (
     ConstraintCallback,
     Progress,
     TimeLimit,
-    refuse_time_limit_without_constraints,
+    refuse_without_constraints,
 )
 from gbm_constrained.fit.finalize import FinalModel, ReportLayout, describe_training_rows
 from gbm_constrained.fit.fit import ConstrainedFit
@@ -234,7 +234,7 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
         """
         constraints = check_constraints(self.constraints)
         if not constraints:
-            refuse_time_limit_without_constraints(time_limit)
+            refuse_without_constraints(time_limit=time_limit)
             super().fit(X, y, sample_weight)
             remove_report(self)
             return self

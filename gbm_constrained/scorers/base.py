@@ -33,9 +33,9 @@ from gbm_constrained.fit.black_box_fit import AdjustableModel, refuse_arguments,
 from gbm_constrained.fit.callbacks import (
     Progress,
     TimeLimit,
-    refuse_time_limit_without_constraints,
+    refuse_without_constraints,
 )
-from gbm_constrained.fit.checkpoint import State, refuse_without_constraints
+from gbm_constrained.fit.checkpoint import State
 from gbm_constrained.fit.cross_fit import FoldBoosterFactory
 from gbm_constrained.fit.finalize import FinalModel, TrainedModel, finalize
 from gbm_constrained.fit.fit import (
@@ -652,8 +652,7 @@ class ConstrainedMixin(ConstrainedFitAttributes):
 
     def _fit_without_constraints(self, adapter: BoosterAdapter, own: FurtherArguments) -> None:
         """Leave the fit to the parent."""
-        refuse_without_constraints(own.checkpoint)
-        refuse_time_limit_without_constraints(own.time_limit)
+        refuse_without_constraints(checkpoint=own.checkpoint, time_limit=own.time_limit)
         adapter.fit_plain()
         remove_report(self)
 
