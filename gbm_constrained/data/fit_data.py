@@ -604,13 +604,6 @@ class FitData:
         joined = int(np.abs(reached - share * rows.size).argmin()) + 1
         return [np.sort(np.concatenate(some)) for some in (parts[:joined], parts[joined:])]
 
-    def with_folds(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Add given folds to the arguments of ``fit``: a splitter may draw others each time."""
-        if self.given_folds is None:
-            return arguments
-        folds = [(fold.training, fold.held) for fold in self.given_folds.folds]
-        return {**arguments, "folds": folds}
-
     def evaluation_rows(
         self,
         name: str,

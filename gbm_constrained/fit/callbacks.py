@@ -370,20 +370,6 @@ class CallbackNotifier:
         self.n_grown += self.n_growing
         self.n_growing = n_boosters
 
-    def make_callback(
-        self, phase: Phase, rows: str, compiled: LinearConstraints
-    ) -> Callable[[Record], None] | None:
-        """Make the callback of a solver; None if nobody is to be notified."""
-        if not is_any(self.communicator, bool(self.callbacks)):
-            return None
-
-        def notify(record: Record) -> None:
-            if self.notify(phase, rows, record, compiled):
-                end = record.rounds + self.rounds_per_iteration
-                self._end_after(min(self.n_rounds, end), CALLBACK, phase)
-
-        return notify
-
     def notify(self, phase: Phase, rows: str, record: Record, compiled: LinearConstraints) -> bool:
         """Notify all callbacks, and say whether one of them asks for the end."""
         is_measuring = phase == "measuring"
@@ -430,9 +416,10 @@ class CallbackNotifier:
         """
         if self.unit == "rounds":
             self.limit.refuse_stump(rounds, self._asked, self.learning_rate)
-        self._end_after(rounds, str(self.limit), phase)
+        self.end_after(rounds, str(self.limit), phase)
 
-    def _end_after(self, rounds: int, cause: str, phase: Phase) -> None:
+    def end_after(self, rounds: int, cause: str, phase: Phase) -> None:
+        """End this phase and all later ones after so many rounds, and note the cause."""
         if not self.is_stopped or rounds < self.n_rounds:
             self.stops.append([cause, phase, rounds])
         self.n_rounds, self.is_stopped = rounds, True
@@ -486,7 +473,7 @@ class CallbackNotifier:
         self.limit.has_no_multipliers = state["has_no_multipliers"]
         self.limit.has_fewer_passes = state["has_fewer_passes"]
         for cause, phase, rounds in state["stops"]:
-            self._end_after(rounds, cause, phase)
+            self.end_after(rounds, cause, phase)
 
 
 class Progress:

@@ -25,6 +25,7 @@ from scipy.special import expit
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._version import __version__
 from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.fit_data import FitData
 from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -134,16 +135,21 @@ def open_checkpoint(
     path: Any,
     estimator: Any,
     arguments: Mapping[str, Any],
+    data: FitData,
     compiled: LinearConstraints,
     cells: Cells,
 ) -> CheckpointFile | None:
     """Open the checkpoint of a fit; None without a path.
 
-    Parameters of the `estimator`, `arguments` of its ``fit``, and what its constraints compile to
-    must be those of the fit in the file. Each of several machines has a file of its own.
+    Parameters of the `estimator`, `arguments` of its ``fit``, its given folds (for a splitter may
+    draw others each time), and what its constraints compile to must be those of the fit in the
+    file. Each of several machines has a file of its own.
     """
     if path is None:
         return None
+    if data.given_folds is not None:
+        folds = [(fold.training, fold.held) for fold in data.given_folds.folds]
+        arguments = {**arguments, "folds": folds}
     tables = {
         "constraints": compiled.constraints,
         "rows": compiled.rows,

@@ -37,9 +37,10 @@ from gbm_constrained.evaluation.verdicts import (
     rows_of_constraint,
     rows_of_smallest_group,
 )
-from gbm_constrained.fit.finalize import MAX_MIXTURE_VIOLATION, FinalModel
+from gbm_constrained.fit.finalize import MAX_MIXTURE_VIOLATION, FinalModel, ReportLayout
 from gbm_constrained.fit.fit import ConstrainedFit
 from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.solvers.base import Record
 
 
 class FittedAttribute:
@@ -293,7 +294,7 @@ def report(
         ("error", feasibility.error), feasibility.plain,
     )  # fmt: skip
     set_fit(estimator, fit, multipliers, model.periods)
-    estimator.history_ = _make_history(fit, model)
+    estimator.history_ = make_history(fit, layout, model.record)
     estimator.unseen_accuracy_ = UNKNOWN if outcome is None else outcome.accuracy
     return feasibility
 
@@ -368,19 +369,25 @@ def _assess_rule(
     return result
 
 
-def _make_history(fit: ConstrainedFit, model: FinalModel) -> pd.DataFrame:
-    """Make a table with one row per outer iteration, and a last one for the returned model."""
-    final, layout = model.record, model.layout
-    assert final is not None
-    records = [r for r in fit.solver.history if r.rounds < final.rounds]
-    records.append(final)
-    sources = fit.reporting_rows
-    values = [np.array([held.values(r.rounds) for r in records]) for held in sources]
+def make_history(
+    fit: ConstrainedFit, layout: ReportLayout, final: Record, outcome: Outcome | None = None
+) -> pd.DataFrame:
+    """Make a table with one row per outer iteration, and a last one for the returned model.
+
+    The rows of evidence know the returned model by its rounds, unless there is an `outcome` of it.
+    """
+    records = [*(r for r in fit.solver.history if r.rounds < final.rounds), final]
     held_out = None
-    if values:
-        last = [layout.spread(held.functionals_after(final.rounds)) for held in sources]
-        is_elsewhere = find_incomplete(layout.compiled, last[0], last[-1])
-        held_out = np.where(is_elsewhere, values[-1], values[0])
+    if known := fit.reporting_rows:
+        tables = [np.array([rows.values(r.rounds) for r in records]) for rows in known]
+        if outcome is None:
+            last = [layout.spread(rows.functionals_after(final.rounds)) for rows in known]
+            is_elsewhere = find_incomplete(layout.compiled, last[0], last[-1])
+        else:
+            is_elsewhere = outcome.sources == known[-1].source
+        held_out = np.where(is_elsewhere, tables[-1], tables[0])
+        if outcome is not None:
+            held_out[-1] = layout.values(outcome)
     return history_frame(records, fit.solver.lagrangian.constraints, held_out)
 
 

@@ -662,7 +662,7 @@ class MetricMixin:
             arguments["sensitive_features_eval_set"] = sensitive_features_eval_set
             data, compiled = fit.problem.data, fit.problem.compiled
             fit.checkpoint = open_checkpoint(
-                checkpoint, self, data.with_folds(arguments), compiled, fit.problem.cells
+                checkpoint, self, arguments, data, compiled, fit.problem.cells
             )
         with unchanged_on_error(self):
             result = fit.run(adapter.fit_part, merger, boosters)

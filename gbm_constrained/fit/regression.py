@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint, refuse_priorities
@@ -54,7 +54,7 @@ from gbm_constrained.evaluation.assessment import (
 from gbm_constrained.evaluation.audit import (
     determination,
     drifting,
-    history_frame,
+    measure_predictions,
 )
 from gbm_constrained.evaluation.verdicts import (
     TRAINING_ROWS,
@@ -67,10 +67,10 @@ from gbm_constrained.fit.finalize import (
     ModelScores,
     ReportLayout,
     TrainedModel,
-    report_periods_of_numbers,
+    report_periods,
 )
 from gbm_constrained.fit.fit import ConstrainedFit, FoldGrowth, tabulate_shifts
-from gbm_constrained.fit.fitted_report import assess_constraint, set_fit, set_reports
+from gbm_constrained.fit.fitted_report import assess_constraint, make_history, set_fit, set_reports
 from gbm_constrained.fit.options import (
     RoundMerit,
     SolverOptions,
@@ -294,9 +294,6 @@ class RegressionFit(ConstrainedFit):
         return self.problem.predicted_rows(self.problem.cells, everyone, TRAINING_ROWS)
 
 
-IDENTITY = AffineChoice(Affine(), np.nan, np.zeros(0))
-
-
 @dataclass(frozen=True, eq=False)
 class FinalRegressor:
     """The regressor that a fit returns.
@@ -345,7 +342,7 @@ def finalize_regression(
     """
     known = {} if margin is None or fit.has_offset else {rounds: margin}
     scores = ModelScores(trained, fit.measured, known)
-    choice, measured = IDENTITY, fit.measured.rows
+    choice, measured = AffineChoice(Affine(), np.nan, np.zeros(0)), fit.measured.rows
     held_out: tuple[PredictedRows, Array] | None = None
     others = None
     certification, certified, periods = fit.certification, None, None
@@ -359,11 +356,11 @@ def finalize_regression(
             certified = certify_affine(
                 (measured, score), unseen, fit.options.delta, has_scale=has_scale
             )
-            choice = IDENTITY._replace(affine=certified.affine)
+            choice = choice._replace(affine=certified.affine)
         else:
             choice = measured.choices.get(rounds) or fit.choose_map(measured.credible, score)
         held_out = others = measured, choice.apply(score, measured.cells.rows)
-        periods = report_periods_of_numbers(fit, *held_out)
+        periods = report_periods(fit, functools.partial(measure_predictions, *held_out))
         if measured.plain_score is not None:
             cost = measure_cost_of_numbers(*held_out)
     for rows in fit.evaluation_sets:  # The last one is reported, if there is any.
@@ -429,7 +426,15 @@ def report_regressor(
         outcome = outcome.complete_by(layout.lay_out(_measure(*model.others)), layout.compiled)
     elif not is_training and model.certified is None:  # No other rows but those of the trees.
         outcome = outcome.leave_out_incomplete(spread, layout.compiled)
-    uncertified, p_value, level = _read_certificate(model, rows)
+    uncertified: tuple[Constraint, ...] = ()
+    p_value, level, cost = np.nan, np.nan, model.cost
+    if (certified := model.certified) is not None:
+        missing = np.flatnonzero(certified.p_values > certified.level)
+        uncertified = tuple(rows.compiled.constraints[j] for j in missing)
+        p_value, level = float(certified.p_values.max()), certified.level
+    # Whether the constraints cost most of what the model explains beyond the mean target.
+    gain, left = 1.0 - cost.unconstrained_error, 1.0 - cost.error
+    is_fragile = gain > 2.0 * cost.noise and cost.is_costly and left < FRAGILE_GAIN * gain
     doubt = describe_missing_guarantee("high_probability") if uncertified else ""
     results = _assess(fit, layout, outcome, model, doubt)
     drift = () if model.periods is None else drifting(model.periods)
@@ -439,7 +444,7 @@ def report_regressor(
         drifting=tuple(result for result in results if str(result.constraint) in drift),
         rounds_trained=fit.solver.rounds if rounds is None else rounds,
         rounds_asked=fit.library.n_rounds,
-        is_fragile=_is_fragile(model.cost), cost=model.cost, plain=fit.measured.plain,
+        is_fragile=bool(is_fragile), cost=cost, plain=fit.measured.plain,
     )  # fmt: skip
     laid_out = None if is_training else layout.lay_out(outcome)
     set_reports(
@@ -447,7 +452,8 @@ def report_regressor(
         ("loss", rows.measure_scores(model.score)[0]), _describe_plain(rows),
     )  # fmt: skip
     set_fit(estimator, fit, record.multipliers, model.periods)
-    estimator.history_ = _make_history(fit, record, layout.values(outcome), outcome.sources)
+    history = make_history(fit, layout, record, outcome)
+    estimator.history_ = history.drop(columns="error")
     estimator.unseen_r2_ = UNKNOWN if is_training else _determination(rows, model.score)
     estimator.adjustment_ = model.affine.as_series()
     if (offsets := model.offsets) is not None:
@@ -463,24 +469,6 @@ def _describe_plain(rows: PredictedRows) -> PlainModel | None:
     statistics = rows.lagrangian.at(rows.plain_score).exact_statistics()
     values = rows.compiled.values(rows.compiled.functionals(statistics))
     return PlainModel(float(statistics.loss[0]), values)
-
-
-def _is_fragile(cost: Cost) -> bool:
-    """Whether constraints cost most of what a model explains beyond the mean target."""
-    gain, left = 1.0 - cost.unconstrained_error, 1.0 - cost.error
-    return bool(gain > 2.0 * cost.noise and cost.is_costly and left < FRAGILE_GAIN * gain)
-
-
-def _read_certificate(
-    model: FinalRegressor, rows: PredictedRows
-) -> tuple[tuple[Constraint, ...], float, float]:
-    """Find the constraints without their certificate, and its p-value and level, if any."""
-    certified = model.certified
-    if certified is None:
-        return (), np.nan, np.nan
-    missing = np.flatnonzero(certified.p_values > certified.level)
-    found = tuple(rows.compiled.constraints[j] for j in missing)
-    return found, float(certified.p_values.max()), certified.level
 
 
 def _measure(rows: PredictedRows, score: Array) -> Outcome:
@@ -517,21 +505,3 @@ def _determination(rows: PredictedRows, score: Array) -> Estimate:
     loss = float(weight @ square)
     half = 1.96 * float(np.sqrt(weight**2 @ (square - loss) ** 2))
     return determination(Estimate(loss, loss - half, loss + half), problem.scale)
-
-
-def _make_history(
-    fit: RegressionFit, final: Record, values: Float, sources: NDArray[np.object_]
-) -> pd.DataFrame:
-    """Make a table with one row per outer iteration, and a last one for the returned model.
-
-    `values` are those of the constraints under that model, on rows with the names `sources`.
-    """
-    records = [r for r in fit.solver.history if r.rounds < final.rounds]
-    records.append(final)
-    held_out: Float | None = None
-    if known := fit.reporting_rows:
-        tables = [np.array([rows.values(r.rounds) for r in records]) for rows in known]
-        held_out = np.where(sources == known[-1].source, tables[-1], tables[0])
-        held_out[-1] = values
-    table = history_frame(records, fit.solver.lagrangian.constraints, held_out)
-    return table.drop(columns="error")

@@ -35,7 +35,7 @@ from gbm_constrained.fit.callbacks import (
     TimeLimit,
     refuse_without_constraints,
 )
-from gbm_constrained.fit.checkpoint import State
+from gbm_constrained.fit.checkpoint import State, open_checkpoint
 from gbm_constrained.fit.cross_fit import FoldBoosterFactory
 from gbm_constrained.fit.finalize import FinalModel, TrainedModel, finalize
 from gbm_constrained.fit.fit import (
@@ -495,7 +495,10 @@ class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
         held_out = take_evaluation_sets(fit, self.bind(fit), sensitive)
         fit.data.alignment.warn()
         arguments = {**self.given(), **rows.by_name(), "sensitive_features_eval_set": sensitive}
-        fit.save_to(own.checkpoint, self.model, arguments)
+        compiled, cells = fit.problem.compiled, fit.problem.cells
+        fit.checkpoint = open_checkpoint(
+            own.checkpoint, self.model, arguments, fit.data, compiled, cells
+        )
         self.prepare(held_out)
 
     def given(self) -> Mapping[str, Any]:
@@ -783,7 +786,8 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedMixin):
             if (prefixes := model.prefixes) is not None:
                 rounds = prefixes["rounds"].map(trained.library_rounds)
                 self.prefixes_ = prefixes.assign(rounds=rounds)
-            self.shift_ = shift = model.shift_of_mapped
+            # Mapped scores decide by this shift as scores do by their own.
+            self.shift_ = shift = model.affine.scale * model.shift - model.affine.shift
             is_beside = fit.options.probabilities == "calibrated"
             if shift.any() and is_beside:
                 self._threshold = shift
