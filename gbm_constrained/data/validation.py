@@ -28,7 +28,6 @@ from gbm_constrained._dataframes import (
     is_masked,
     names_of,
     native_column_at,
-    never_equal,
     order_of,
     repeated_names,
 )
@@ -190,7 +189,11 @@ def refuse_strange(
 
     The libraries would take all of these values as missing.
     """
-    if never_equal(categories, found):
+    kinds = {
+        "number" if pd.api.types.is_numeric_dtype(values) else pd.api.types.infer_dtype(values)
+        for values in (categories, found)
+    }
+    if len(found) and len(kinds) > 1 and not found.isin(categories).any():
         raise TypeError(
             f"{name} has {found.tolist()[0]!r} in column {column!r}, where the categories of X "
             f"are of another type, such as {categories.tolist()[0]!r}: give values of that type."
@@ -394,14 +397,16 @@ class RowAlignment:
 
     def check(self, arguments: Mapping[str, Any]) -> None:
         """Refuse arguments, by name, that have equal row labels in different orders."""
-        first: tuple[str, pd.Index[Any]] | None = None
+        found: list[tuple[str, pd.Index[Any]]] = []
         for name, values in arguments.items():
             refuse_lazy(values, name)
-        for name, index in _indexes(arguments):
-            if first is None:
-                first = name, index
-            else:
-                self._compare(*first, name, index)
+            columns = {name: values}
+            if isinstance(values, Mapping):
+                columns = {f"{name}[{column!r}]": each for column, each in values.items()}
+            indexes = [(each, index_of(of_each)) for each, of_each in columns.items()]
+            found += [(each, index) for each, index in indexes if index is not None]
+        for name, index in found[1:]:
+            self._compare(*found[0], name, index)
 
     def _compare(
         self, reference: str, expected: pd.Index[Any], name: str, found: pd.Index[Any]
@@ -463,15 +468,3 @@ def row_labels_of(constraints: Iterable[Constraint]) -> dict[str, pd.DataFrame]:
                 if index is not None:
                     found[f"{what} of {constraint}"] = pd.DataFrame(index=index)
     return found
-
-
-def _indexes(arguments: Mapping[str, Any]) -> Iterator[tuple[str, pd.Index[Any]]]:
-    """Iterate over names and row labels of arguments, and of the columns of a dict."""
-    for name, values in arguments.items():
-        columns = {name: values}
-        if isinstance(values, Mapping):
-            columns = {f"{name}[{column!r}]": each for column, each in values.items()}
-        for each, of_each in columns.items():
-            index = index_of(of_each)
-            if index is not None:
-                yield each, index
