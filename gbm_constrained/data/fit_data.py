@@ -375,14 +375,12 @@ class Weights:
 
     Parameters
     ----------
-    samples : (n_samples,). Sample weights of the training rows.
     library : (n_samples,). Sample weights times the library's class factors, rounded to single
         precision as the library holds them.
     objective : (n_rows,). Weights of all rows in the objective and in the distance between scores;
         a row of a further data set has the mean weight of the training rows.
     """
 
-    samples: Float | None
     library: Float | None
     objective: Float | None
 
@@ -403,7 +401,7 @@ class Weights:
         if library is not None:
             library = library.astype(np.float32).astype(float)
         objective = multiply(library, objective_factors)
-        return cls(data.sample_weight, library, data.combined.extend(objective))
+        return cls(library, data.combined.extend(objective))
 
     def with_log_odds(self, rows: Rows, log_odds: float) -> Float | None:
         """Compute objective weights that add to the log-odds of the second of two classes."""

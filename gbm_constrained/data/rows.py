@@ -228,12 +228,28 @@ class Rows:
     def attribute(self, key: Key) -> Attribute | Membership:
         """Look up an attribute, or raise `UnavailableError` if the rows do not have it."""
         if key not in self._attributes:
-            if self._whole is None:
-                self._attributes[key] = make_attribute(key, self)
-            else:
+            if self._whole is not None:
                 rows, index = self._whole
                 whole = rows.attribute(key)
-                self._attributes[key] = Attribute(whole.levels, whole.codes[index])
+                found: Attribute | Membership = Attribute(whole.levels, whole.codes[index])
+            elif isinstance(key, Mask):
+                found = _membership(key, self)
+            elif isinstance(key, ReferenceModel):
+                found = _decisions(key, self)
+            elif isinstance(key, tuple):
+                found = _groups(key, self)
+            elif key == "label":
+                levels: tuple[Any, ...] = tuple(self.classes.tolist())
+                found = Attribute(levels, self.y)
+                if (self.y < 0).any():
+                    codes = np.where(self.y < 0, len(levels), self.y)
+                    found = Attribute((*levels, None), codes)
+            elif self.like is not None:
+                raise UnavailableError("a named data set is part of a fit")
+            else:  # None is the name of the training rows, and of no data set.
+                source = np.repeat(np.arange(len(self.sizes)), self.sizes)
+                found = Attribute((None, *self.sources), source)
+            self._attributes[key] = found
         return self._attributes[key]
 
     def amounts(self, amount: Amount) -> Float:
@@ -288,26 +304,6 @@ class Rows:
             return self._whole[0].has_column(source, name)
         i = 1 + self.sources.index(source)
         return i < len(self.features) and name in names_of(self.features[i])
-
-
-def make_attribute(key: Key, rows: Rows) -> Attribute | Membership:
-    """Make an attribute of rows, or raise `UnavailableError` if the rows do not have it."""
-    if isinstance(key, Mask):
-        return _membership(key, rows)
-    if isinstance(key, ReferenceModel):
-        return _decisions(key, rows)
-    if isinstance(key, tuple):
-        return _groups(key, rows)
-    if key == "label":
-        levels: tuple[Any, ...] = tuple(rows.classes.tolist())
-        if not (rows.y < 0).any():
-            return Attribute(levels, rows.y)
-        return Attribute((*levels, None), np.where(rows.y < 0, len(levels), rows.y))
-    if rows.like is not None:
-        raise UnavailableError("a named data set is part of a fit")
-    sizes = rows.sizes
-    # None is the name of the training rows, and of no data set.
-    return Attribute((None, *rows.sources), np.repeat(np.arange(len(sizes)), sizes))
 
 
 def _membership(mask: Mask, rows: Rows) -> Membership:

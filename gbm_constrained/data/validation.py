@@ -36,7 +36,7 @@ from gbm_constrained._messages import is_finite
 from gbm_constrained._typing import Array
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.selectors import to_python_scalar
-from gbm_constrained.data.exact_sums import Communicator, SingleMachine
+from gbm_constrained.data.exact_sums import Communicator
 
 
 def is_finite_number(value: Any) -> bool:
@@ -65,7 +65,7 @@ def check_integer(name: str, value: object, least: int) -> None:
 def check_labels(
     y: Any,
     name: str = "y",
-    communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
+    communicator: Communicator = Communicator(),  # noqa: B008 - has no state
 ) -> tuple[NDArray[np.generic], Array]:
     """Find the sorted classes of the labels of all machines, and the class index of each row."""
     labels = as_labels(y, name)
@@ -204,7 +204,7 @@ def check_weight(
     weight: Any,
     n_samples: int,
     name: str = "sample_weight",
-    communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
+    communicator: Communicator = Communicator(),  # noqa: B008 - has no state
 ) -> NDArray[np.float64] | None:
     """Convert sample weights to float64, and refuse weights that single precision cannot hold.
 

@@ -46,7 +46,7 @@ import pandas as pd
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
-from gbm_constrained.data.exact_sums import Communicator, SingleMachine, is_any
+from gbm_constrained.data.exact_sums import Communicator, is_any
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.solvers.base import Record
 
@@ -92,7 +92,7 @@ class TimeLimit:
         self.seconds = seconds
         self.has_no_multipliers = False
         self.has_fewer_passes = False
-        self.communicator: Communicator = SingleMachine()
+        self.communicator: Communicator = Communicator()
         self.started = time.perf_counter()
         self.pace: tuple[float, float] | None = None  # Seconds before the rounds, and of each.
         self._left = math.inf if seconds is None else (1.0 - FINALIZING_SHARE) * float(seconds)
@@ -314,7 +314,7 @@ class CallbackNotifier:
         Time that the fit may take.
     unit : {"rounds", "iterations"}, default="rounds"
         Unit of messages: boosting rounds, or iterations of a linear learner.
-    communicator : Communicator, default=SingleMachine()
+    communicator : Communicator, default=Communicator()
         Machines that fit together. A callback on any of them ends training on all.
     learning_rate : float, default=1
         That of the rounds; with one, a single round is a model.
@@ -350,7 +350,7 @@ class CallbackNotifier:
         rounds_per_iteration: int,
         limit: TimeLimit | None = None,
         unit: str = "rounds",
-        communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
+        communicator: Communicator = Communicator(),  # noqa: B008 - has no state
         learning_rate: float = 1.0,
     ) -> None:
         self.callbacks = callbacks

@@ -93,7 +93,13 @@ from gbm_constrained.fit.options import (
     find_merit,
     no_held_out_rows,
 )
-from gbm_constrained.fit.problem import HOLDOUT_FRACTION, FitProblem, LibrarySettings, TreeLimits
+from gbm_constrained.fit.problem import (
+    HOLDOUT_FRACTION,
+    FitProblem,
+    LibrarySettings,
+    TreeLimits,
+    has_many_rows,
+)
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints, find_levels
 from gbm_constrained.solvers.base import Record, Solver
@@ -587,6 +593,8 @@ class ConstrainedFit:
     ----------
     problem : FitProblem
         Constraints bound to the rows.
+    data : FitData
+        The rows.
     notifier : CallbackNotifier
         Notifies callbacks, and ends training when one of them or the time limit asks for it.
     certification : EvaluationSet or None
@@ -627,12 +635,13 @@ class ConstrainedFit:
             library.n_rounds,
             options.rounds_per_iteration,
             limit,
-            library.unit,
+            "iterations" if library.is_linear else "rounds",
             arguments.machine.communicator,
             library.learning_rate,
         )
         self.library, self.progress = library, progress
         self.options, self.problem = self.problem_class.of(options, arguments, library)
+        self.data: FitData = self.problem.data
         options, compiled = self.options, self.problem.compiled
         options.method.check_problem(compiled, options.iterate)
         if options.solver == "threshold":
@@ -654,11 +663,6 @@ class ConstrainedFit:
         self.is_divisible = self.has_offset = False
 
     @property
-    def data(self) -> FitData:
-        """Rows of the fit."""
-        return self.problem.data
-
-    @property
     def solver(self) -> Solver:
         """Solver that gives the gradients of the model."""
         return self.measured.solver
@@ -674,7 +678,7 @@ class ConstrainedFit:
         method, rate = self.options.method, min(self.library.learning_rate, 1.0)
         given: dict[str, Any] = {
             "progress": max(1.0 - (1.0 - rate) ** self.options.rounds_per_iteration, 1e-3),
-            "lazy": self.library.is_lazy,
+            "lazy": not self.library.is_linear,
             "initial_multipliers": self.problem.initial_multipliers(method.start),
         }
         return method.begin(lagrangian, **{**given, **others})
@@ -753,8 +757,9 @@ class ConstrainedFit:
         if asked == "holdout" and self.evaluation_sets and options.holdout_fraction is None:
             return "evaluation set"
         if asked == "auto" and self.is_divisible:
-            is_holdout = self.problem.has_many_rows and options.cv is None
-            return "holdout" if is_holdout else "crossfit"
+            cells, compiled = self.problem.cells, self.problem.compiled
+            is_large = has_many_rows(cells, compiled, np.unique(compiled.R.indices))
+            return "holdout" if is_large and options.cv is None else "crossfit"
         if asked != "auto" and asked != "train":
             if self.is_divisible:
                 return asked

@@ -477,7 +477,7 @@ def check_folds(
             elif len(folds) == 1:
                 how = "measure_on='holdout'"
             remedy = "give more rows of it, or merge it with another class"
-            if not library.has_measure_on:
+            if library.is_linear:
                 how = f"{options.metric_parameter}={problem.metric.metric}"
                 remedy = (
                     f"give more rows of it, merge it with another class, or leave "

@@ -640,8 +640,8 @@ class MetricMixin:
         settings = adapter.settings()
         callbacks = check_callbacks(constraint_callbacks)
         notifier = SearchNotifier(
-            callbacks, settings.n_rounds, 1, limit, settings.unit,
-            learning_rate=settings.learning_rate,
+            callbacks, settings.n_rounds, 1, limit,
+            "iterations" if settings.is_linear else "rounds", learning_rate=settings.learning_rate,
         )  # fmt: skip
         fit = MetricFit(
             options,

@@ -606,7 +606,7 @@ class SolverOptions:
     oracle: OracleName = "plug_in"
     solver: SolverName = "auto"
     method: SolverMethod = field(default_factory=AutoSolver)
-    reduction: Reduction | None = None
+    reduction: Reduction = field(default_factory=Reduction)
 
     @classmethod
     def of(cls, estimator: Any) -> SolverOptions:
@@ -627,9 +627,9 @@ class SolverOptions:
         name = solver_parameter(estimator)
         metric = read_objective(own.get("maximize"), own.get("minimize"))
         if metric is not None:
-            solver = getattr(estimator, name)
-            reduction = solver if isinstance(solver, Reduction) else None
-            if reduction is not None:
+            solver, reduction = getattr(estimator, name), Reduction()
+            if isinstance(solver, Reduction):
+                reduction = solver
                 reduction.check()
                 solver = reduction.name
                 own |= {key: getattr(reduction, key) for key in SEARCH_OPTIONS}
@@ -697,7 +697,7 @@ class SolverOptions:
         """Give the options of a fit under the same constraints that has no metric."""
         return replace(
             self, maximize=None, minimize=None, deterministic=None, oracle="plug_in",
-            solver="auto", method=AutoSolver(), reduction=None,
+            solver="auto", method=AutoSolver(), reduction=Reduction(),
         )  # fmt: skip
 
     def without_multipliers(self, booster: str) -> SolverOptions:
@@ -747,13 +747,6 @@ class SolverOptions:
         self.method.check_classes(classes.size)
         named = resolve_positive_class(self.constraints, classes, self.positive)
         return replace(self, constraints=named)
-
-    @property
-    def search_options(self) -> dict[str, Any]:
-        """Options of the search of decisions for a metric that were given with its reduction."""
-        if self.reduction is None:
-            return {}
-        return {"max_calls": self.reduction.max_calls, "settings": self.reduction.settings}
 
     @property
     def rounds_per_iteration(self) -> int:

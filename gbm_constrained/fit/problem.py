@@ -102,19 +102,14 @@ class LibrarySettings:
         applies it in its own objective.
     softmax_hessian : callable, default=None
         Factor of the library's softmax Hessian, given the number of classes; one by default.
-    unit : {"rounds", "iterations"}, default="rounds"
-        Unit of messages.
-    is_lazy : bool, default=True
-        Whether constraints that never bind leave the library's own fit untouched.
+    is_linear : bool, default=False
+        Whether a linear model is fitted in iterations, with no parameter `measure_on`. Its
+        decisions about the training rows are as good as those about others, and those of trees
+        are not, which the library grows by itself where no constraint binds.
     random_state : int, RandomState or None, default=None
         Source of randomness of the splits; None is the same as 0.
     kernel : mapping, default=empty
         Options of :class:`~gbm_constrained.problem.lagrangian.Lagrangian`, such as the dtype.
-    has_few_parameters : bool, default=False
-        Whether decisions about the training rows are as good as those about others, as those of a
-        linear model are, and those of trees are not.
-    has_measure_on : bool, default=True
-        Whether `measure_on` and `n_folds` are parameters of the estimator.
     takes_weights : bool, default=True
         Whether the objective takes weights of rows, as a function of the user need not.
     without_stages : str, default=None
@@ -131,12 +126,9 @@ class LibrarySettings:
     library_factor: ClassFactor | None = None
     objective_factor: ClassFactor | None = None
     softmax_hessian: Callable[[int], float] | None = None
-    unit: str = "rounds"
-    is_lazy: bool = True
+    is_linear: bool = False
     random_state: Any = None
     kernel: Mapping[str, Any] = field(default_factory=dict)
-    has_few_parameters: bool = False
-    has_measure_on: bool = True
     takes_weights: bool = True
     without_stages: str | None = None
     has_scale: bool = True
@@ -265,11 +257,6 @@ class FitProblem:
         """Make the library's own objective of some rows: gradient and Hessian at their scores."""
         lagrangian, multipliers = self.lagrangian(index), np.zeros(len(self.compiled))
         return lambda margin: lagrangian.at(margin).gradient(multipliers)
-
-    @property
-    def has_many_rows(self) -> bool:
-        """Whether every rate is taken over enough rows for a holdout."""
-        return has_many_rows(self.cells, self.compiled, np.unique(self.compiled.R.indices))
 
     def initial_multipliers(self, start: Float | None) -> Float | None:
         """Check the user's multipliers, and drop those of constraints that are always met."""

@@ -239,7 +239,7 @@ class RegressionFit(ConstrainedFit):
 
     def make_solver(self, lagrangian: Lagrangian, **others: Any) -> Solver:
         """Make a solver; multipliers of boosters are worth the price of violations at most."""
-        if self.library.is_lazy and self.certification is None:
+        if not self.library.is_linear and self.certification is None:
             assert isinstance(lagrangian, RegressionLagrangian)
             others = {"largest": find_largest_multipliers(lagrangian.rows), **others}
         return super().make_solver(lagrangian, **others)
@@ -371,15 +371,10 @@ def finalize_regression(
         held_out = unseen[0], choice.apply(unseen[1], unseen[0].cells.rows)
         others = None
     training = choice.apply(scores.training(rounds), fit.data.rows)
-    model = describe_regressor(fit, choice.affine, rounds, training, held_out)
-    return replace(
-        model,
-        others=others,
-        offsets=choice.offsets,
-        certified=certified,
-        periods=periods,
-        cost=cost,
-    )
+    return describe_regressor(
+        fit, choice.affine, rounds, training, held_out, others=others, offsets=choice.offsets,
+        certified=certified, periods=periods, cost=cost,
+    )  # fmt: skip
 
 
 def describe_regressor(
@@ -388,8 +383,12 @@ def describe_regressor(
     rounds: int,
     training: Array,
     held_out: tuple[PredictedRows, Array] | None = None,
+    **reported: Any,
 ) -> FinalRegressor:
-    """Measure a model by the scores of its training rows, and of held-out rows, if any."""
+    """Measure a model by the scores of its training rows, and of held-out rows, if any.
+
+    `reported` are further fields of the model.
+    """
     solver = fit.solver
     lagrangian, compiled = solver.lagrangian, fit.problem.compiled
     statistics = lagrangian.at(training).exact_statistics()
@@ -408,7 +407,7 @@ def describe_regressor(
     )
     if held_out is None:
         held_out = fit.training_rows(), training
-    return FinalRegressor(affine, record, *held_out)
+    return FinalRegressor(affine, record, *held_out, **reported)
 
 
 def report_regressor(

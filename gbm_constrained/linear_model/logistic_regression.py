@@ -439,10 +439,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             objective_factor=lambda classes, y: find_class_factor(
                 self.class_weight, classes, y, sample_weight
             ),
-            unit="iterations",
-            is_lazy=False,
-            has_few_parameters=True,
-            has_measure_on=False,
+            is_linear=True,
             without_stages="a linear model, which has no rounds,",
         )
         if (black_box := read_black_box(self.maximize, self.minimize)) is not None:

@@ -285,11 +285,8 @@ class ConstrainedRidge(Ridge, ConstrainedFitAttributes):
             library=LibrarySettings(
                 1.0,
                 self.n_iterations,
-                unit="iterations",
-                is_lazy=False,
+                is_linear=True,
                 kernel={"objective": objective, "is_smooth": True},
-                has_few_parameters=True,
-                has_measure_on=False,
                 without_stages="a linear model, which has no rounds,",
             ),
             constraint_callbacks=constraint_callbacks,

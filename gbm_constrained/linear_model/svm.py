@@ -254,10 +254,7 @@ class ConstrainedLinearSVC(LinearSVC, ConstrainedFitAttributes):
                 objective_factor=lambda classes, y: find_class_factor(
                     self.class_weight, classes, y, sample_weight
                 ),
-                unit="iterations",
-                is_lazy=False,
-                has_few_parameters=True,
-                has_measure_on=False,
+                is_linear=True,
             ),
             progress=Progress("iteration") if self.verbose else None,
             constraint_callbacks=constraint_callbacks,

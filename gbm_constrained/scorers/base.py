@@ -22,7 +22,7 @@ from gbm_constrained._dataframes import names_of, take_rows
 from gbm_constrained._docstrings import document_parameters
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.data.exact_sums import Communicator, Machine, SingleMachine
+from gbm_constrained.data.exact_sums import Communicator, Machine
 from gbm_constrained.data.fit_data import CombinedRows, FitArguments
 from gbm_constrained.data.validation import check_scores
 from gbm_constrained.decision.evaluation_set import EvaluationSet
@@ -398,7 +398,7 @@ class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
     ) -> None:
         self.model, self.native, self.X, self.y = model, native, rows.X, rows.y
         self.arguments, self.is_observed = dict(arguments), is_observed
-        self.communicator: Communicator = SingleMachine()
+        self.communicator: Communicator = Communicator()
         self.is_divisible = arguments[self.continuation] is None
         self.has_offset = False
         self.fit: ConstrainedFit

@@ -7,7 +7,7 @@ import pytest
 from machines import run_on_machines
 
 import gbm_constrained as gc
-from gbm_constrained.data.exact_sums import Machine, SingleMachine
+from gbm_constrained.data.exact_sums import Communicator, Machine
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.fit.fit import ConstrainedFit
 from gbm_constrained.fit.options import SolverOptions
@@ -67,7 +67,7 @@ def follow(machine, name):
         sensitive_features={"g": group[rows]},
         machine=machine,
     )
-    library = LibrarySettings(0.3, ROUNDS, is_lazy=True)
+    library = LibrarySettings(0.3, ROUNDS)
     fit = ConstrainedFit(SolverOptions.of(model), arguments, library)
     fit.measure()
     margin = np.zeros_like(length[rows])
@@ -105,7 +105,7 @@ def test_machines_move_multipliers_as_one(name, deal):
 @pytest.mark.parametrize("name", CASES)
 def test_rounding_changes_little(name):
     """The machine that holds all rows does not round what it adds."""
-    multipliers, margin = follow(Machine(SingleMachine(), EVERY), name)
+    multipliers, margin = follow(Machine(Communicator(), EVERY), name)
     (found,), scores = follow_on(name, "one")
     np.testing.assert_allclose(found, multipliers, rtol=0, atol=1e-9)
     np.testing.assert_allclose(scores, margin, rtol=0, atol=1e-8)
