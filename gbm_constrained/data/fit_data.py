@@ -8,10 +8,10 @@ they follow the training rows, with gradients of the constraints alone.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -320,7 +320,6 @@ def concatenate_rows(features: Sequence[Any]) -> Any:
     return np.concatenate([np.asarray(f) for f in features])
 
 
-ClassFactor: TypeAlias = Callable[[Array, Array], Array]
 OF_EVALUATION_SETS = "in sensitive_features_eval_set=[...], one entry for each set"
 
 
@@ -632,23 +631,6 @@ class FitData:
         """Whether a pair (X, y) is that of the training rows, on all machines."""
         is_equal = all(map(tables_equal, pair, (self.arguments.X, self.arguments.y)))
         return all(self.rows.machine.communicator.gather(is_equal))
-
-
-def evaluate_class_factor(factor: ClassFactor | None, classes: Array, y: Codes) -> Float:
-    """Evaluate the factor of each class in the objective, which constraints do not have.
-
-    The result has the shape (n_classes,).
-    """
-    if factor is None:
-        return np.ones(classes.size)
-    values = np.asarray(factor(classes, y), dtype=np.float64)
-    if not (np.isfinite(values) & (values > 0)).all():
-        raise ValueError(
-            f"class_weight (or scale_pos_weight) gives the classes {classes.tolist()} the factors "
-            f"{values.tolist()}: under constraints they must be positive. Use sample_weight=0 to "
-            f"leave rows out."
-        )
-    return values
 
 
 def _count_parts(share: float, n_groups: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -57,7 +57,7 @@ from gbm_constrained.evaluation.audit import (
 )
 from gbm_constrained.evaluation.verdicts import TooFewRows, find_too_few_rows
 from gbm_constrained.fit.cross_fit import measure_optimism
-from gbm_constrained.fit.fit import ConstrainedFit, Measured, transfer_offsets
+from gbm_constrained.fit.fit import ConstrainedFit, transfer_offsets
 from gbm_constrained.fit.metric_fit import MetricFit, MetricResult
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -97,14 +97,16 @@ class ModelScores:
     Rows that fold boosters hold out are scored by the booster that has not seen them, all others
     by the trained model.
 
-    `known` are scores of the training rows that have been computed, by rounds.
+    `margin` are the scores of the training rows after some rounds, if they are known.
     """
 
     def __init__(
-        self, trained: TrainedModel, measured: Measured, known: dict[int, Array] | None = None
+        self, fit: ConstrainedFit, trained: TrainedModel, rounds: int, margin: Array | None
     ) -> None:
-        self.trained, self.measured = trained, measured
-        self._training = dict(known or {})
+        self.trained, self.measured = trained, fit.measured
+        self._training: dict[int, Array] = {}
+        if margin is not None and not fit.has_offset:
+            self._training[rounds] = margin
         self._offsets: GroupOffsets | None = None
         self._added: Float | None = None  # Offsets of the training rows.
 
@@ -454,8 +456,8 @@ def describe_mixture(
     def average(functionals: Mapping[int, Float]) -> Float:
         return np.asarray(probability @ np.array([functionals[t] for t in chosen]))
 
-    def average_counts(counts: Callable[[int], CellCounts]) -> CellCounts:
-        tables = [counts(t) for t in chosen]
+    def average_counts(counted: Iterable[CellCounts]) -> CellCounts:
+        tables = list(counted)
         means = (
             np.tensordot(probability, np.stack([getattr(t, name) for t in tables]), axes=1)
             for name in ("weight", "square", "count")
@@ -470,19 +472,17 @@ def describe_mixture(
     for held in {*fit.evaluation_sets, *fit.reporting_rows}:
         held.functionals_in[rounds] = average(held.functionals_in)
 
-    def outcome_of(held: EvaluationSet) -> Outcome:
-        counts = average_counts(lambda t: held.counts(held.decisions(scores.held_out(held, t))))
-        return model.layout.lay_out(Outcome.of_mean(held, rounds, counts))
-
-    if outcomes := list(map(outcome_of, fit.reporting_rows)):
+    outcomes = []
+    for held in fit.reporting_rows:
+        counted = (held.counts(held.decisions(scores.held_out(held, t))) for t in chosen)
+        outcome = Outcome.of_mean(held, rounds, average_counts(counted))
+        outcomes.append(model.layout.lay_out(outcome))
+    if outcomes:
         model.outcome = outcomes[0].complete_by(outcomes[-1], model.layout.compiled)
     if model.has_training_verdicts:
         lagrangian, cells = fit.solver.lagrangian, fit.problem.cells
-        counts = average_counts(
-            lambda t: CellCounts.of_shares(
-                cells, lagrangian.at(scores.training(t)).statistics().predicted
-            )
-        )
+        predicted = (lagrangian.at(scores.training(t)).statistics().predicted for t in chosen)
+        counts = average_counts(CellCounts.of_shares(cells, shares) for shares in predicted)
         _add_training_intervals(fit, model, counts)
     return model
 
@@ -696,8 +696,7 @@ def finalize(
     `rounds` are those of the whole ensemble, fewer than were trained after early stopping;
     `margin` are the scores of the training rows after these rounds, if they are known.
     """
-    known = {} if margin is None or fit.has_offset else {rounds: margin}
-    scores = ModelScores(trained, fit.measured, known)
+    scores = ModelScores(fit, trained, rounds, margin)
     model = choose_decision(fit, scores, rounds)
     if model.offsets is not None:
         scores = scores.with_offsets(model.offsets, fit.data.rows)

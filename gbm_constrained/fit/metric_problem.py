@@ -29,7 +29,7 @@ from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.presets import CoverageDivergence
 from gbm_constrained.constraints.rates import cost, error_rate
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.data.fit_data import FitArguments, FitData, evaluate_class_factor
+from gbm_constrained.data.fit_data import FitArguments, FitData
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.decision.choose import choose
@@ -132,13 +132,8 @@ class MetricProblem:
         data = FitData.of(arguments, options.constraints, library.random_state)
         options = options.with_classes(data.classes)
         shares = np.bincount(data.y, data.sample_weight, data.classes.size)
-        factors = np.prod(
-            [
-                evaluate_class_factor(factor, data.classes, data.y)
-                for factor in (library.library_factor, library.objective_factor)
-            ],
-            axis=0,
-        )
+        first, second = library.class_factors(data.classes, data.y)
+        factors = first * second
         metric = errors_of(factors) if metric is None else metric
         bound = metric.bind(data.classes, shares / shares.sum())
         bound = bound.with_positive_class(data.classes, options.positive)

@@ -108,7 +108,6 @@ CLASSES: tuple[type, ...] = (
 )  # fmt: skip
 TAG = "$"
 ARRAY_KINDS = "biufUSMmO"  # as in numpy.dtype.kind
-LARGEST_ITEM = 2**20  # Bytes of one string in an array; a dtype in a file may claim any number.
 EXTENSION_DTYPES = (
     "boolean", "string", "str", "Float32", "Float64",
     "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64",
@@ -249,7 +248,8 @@ def _parts_of_array(array: Any) -> dict[str, Any]:
 
 def _build_array(dtype: str, shape: list[int], values: list[Any]) -> Any:
     found = np.dtype(dtype)
-    if found.kind not in ARRAY_KINDS or found.itemsize > LARGEST_ITEM:
+    # A dtype in a file may claim strings of any number of bytes.
+    if found.kind not in ARRAY_KINDS or found.itemsize > 2**20:
         raise ValueError(f"dtype {dtype!r} cannot be read.")
     return np.fromiter(values, dtype=found).reshape(shape)
 

@@ -15,13 +15,7 @@ from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.data.fit_data import (
-    ClassFactor,
-    FitArguments,
-    FitData,
-    Weights,
-    evaluate_class_factor,
-)
+from gbm_constrained.data.fit_data import FitArguments, FitData, Weights
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.fit.options import (
@@ -35,6 +29,7 @@ from gbm_constrained.problem.functionals import FEW_NAMED, MeanLoss, SmallGroupW
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 
+ClassFactor: TypeAlias = Callable[[Array, Array], Array]
 Features: TypeAlias = frozenset[Hashable]
 
 
@@ -134,6 +129,22 @@ class LibrarySettings:
     has_scale: bool = True
     tree_limits: Callable[[Sequence[Hashable]], TreeLimits] | None = None
 
+    def class_factors(self, classes: Array, y: Codes) -> tuple[Float, Float]:
+        """Evaluate both factors of each class in the objective, which constraints do not have."""
+        first, second = np.ones(classes.size), np.ones(classes.size)
+        if self.library_factor is not None:
+            first = np.asarray(self.library_factor(classes, y), dtype=np.float64)
+        if self.objective_factor is not None:
+            second = np.asarray(self.objective_factor(classes, y), dtype=np.float64)
+        for values in (first, second):
+            if not (np.isfinite(values) & (values > 0)).all():
+                raise ValueError(
+                    f"class_weight (or scale_pos_weight) gives the classes {classes.tolist()} the "
+                    f"factors {values.tolist()}: under constraints they must be positive. Use "
+                    f"sample_weight=0 to leave rows out."
+                )
+        return first, second
+
 
 @dataclass(frozen=True, eq=False)
 class FitProblem:
@@ -193,10 +204,7 @@ class FitProblem:
         if options.guarantee is not None:
             data = _set_aside(data, options)
         data = divide_as_given(data, options)
-        library_factors, objective_factors = (
-            evaluate_class_factor(factor, data.classes, data.y)
-            for factor in (library.library_factor, library.objective_factor)
-        )
+        library_factors, objective_factors = library.class_factors(data.classes, data.y)
         factors = library_factors * objective_factors
         cells, compiled = _compile_what_is_left(data, options, factors)
         check_measurable(data, cells, compiled)

@@ -340,8 +340,7 @@ def finalize_regression(
     `rounds` are those of the whole ensemble; `margin` are the scores of the training rows after
     these rounds, if they are known.
     """
-    known = {} if margin is None or fit.has_offset else {rounds: margin}
-    scores = ModelScores(trained, fit.measured, known)
+    scores = ModelScores(fit, trained, rounds, margin)
     choice, measured = AffineChoice(Affine(), np.nan, np.zeros(0)), fit.measured.rows
     held_out: tuple[PredictedRows, Array] | None = None
     others = None
