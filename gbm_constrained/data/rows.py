@@ -366,9 +366,7 @@ def _unite(
     return tuple(united), mapped[codes]
 
 
-def _intersect(
-    singles: Sequence[Attribute | Membership],
-) -> tuple[tuple[Any, ...], NDArray[Any]]:
+def _intersect(singles: Sequence[Attribute | Membership]) -> tuple[tuple[Any, ...], NDArray[Any]]:
     """Combine the levels of several columns that occur together."""
     # Columns are combined one by one, because products of many sizes exceed 64 bits.
     first, *others = singles

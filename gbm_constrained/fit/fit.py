@@ -55,11 +55,7 @@ from gbm_constrained.data.validation import (
 from gbm_constrained.decision.choose import FoldScores, match_positive_rate, tightened_bounds
 from gbm_constrained.decision.evaluation_set import EvaluationSet, PlainModel, ScoredRows
 from gbm_constrained.decision.groups import GroupOffsets, choose_for_groups, number_of
-from gbm_constrained.decision.guarantees import (
-    GuaranteeRequest,
-    check_guarantee,
-    smallest_values,
-)
+from gbm_constrained.decision.guarantees import GuaranteeRequest, check_guarantee, smallest_values
 from gbm_constrained.decision.violations import standard_errors
 from gbm_constrained.fit.callbacks import (
     CALLBACK,

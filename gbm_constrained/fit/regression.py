@@ -15,10 +15,7 @@ from gbm_constrained.constraints.base import ROUNDING, Constraint, refuse_priori
 from gbm_constrained.constraints.checking import check_straight
 from gbm_constrained.constraints.rates import row_functions_of
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.data.fit_data import (
-    FitArguments,
-    check_targets,
-)
+from gbm_constrained.data.fit_data import FitArguments, check_targets
 from gbm_constrained.decision.choose import VIOLATION_PRICE
 from gbm_constrained.decision.evaluation_set import (
     UNKNOWN,
@@ -51,11 +48,7 @@ from gbm_constrained.evaluation.assessment import (
     Feasibility,
     describe_missing_guarantee,
 )
-from gbm_constrained.evaluation.audit import (
-    determination,
-    drifting,
-    measure_predictions,
-)
+from gbm_constrained.evaluation.audit import determination, drifting, measure_predictions
 from gbm_constrained.evaluation.verdicts import (
     TRAINING_ROWS,
     ConstraintResult,
@@ -63,22 +56,11 @@ from gbm_constrained.evaluation.verdicts import (
     measure_cost_of_numbers,
 )
 from gbm_constrained.fit.cross_fit import BoundsAt, FoldBoosters, Grown
-from gbm_constrained.fit.finalize import (
-    ModelScores,
-    ReportLayout,
-    TrainedModel,
-    report_periods,
-)
+from gbm_constrained.fit.finalize import ModelScores, ReportLayout, TrainedModel, report_periods
 from gbm_constrained.fit.fit import ConstrainedFit, FoldGrowth, tabulate_shifts
 from gbm_constrained.fit.fitted_report import assess_constraint, make_history, set_fit, set_reports
-from gbm_constrained.fit.options import (
-    RoundMerit,
-    SolverOptions,
-)
-from gbm_constrained.fit.problem import (
-    FitProblem,
-    LibrarySettings,
-)
+from gbm_constrained.fit.options import RoundMerit, SolverOptions
+from gbm_constrained.fit.problem import FitProblem, LibrarySettings
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints, find_first
 from gbm_constrained.problem.losses import RegressionObjective
