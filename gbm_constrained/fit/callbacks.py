@@ -60,8 +60,9 @@ FINALIZING_SHARE = 0.1
 def refuse_without_constraints(*, time_limit: Any = None, checkpoint: Any = None) -> None:
     """Refuse a time limit and a checkpoint of a fit that is left to the library."""
     for name, value, does in (
-        ("checkpoint", checkpoint, "saves"), ("time_limit", time_limit, "ends"),
-    ):  # fmt: skip
+        ("checkpoint", checkpoint, "saves"),
+        ("time_limit", time_limit, "ends"),
+    ):
         if value is not None:
             raise ValueError(
                 f"{name}={value!r} {does} fits under constraints or for a metric, and there are "
@@ -510,9 +511,12 @@ class Progress:
                 self._lines = True
             else:
                 self._bar = bar = tqdm(
-                    total=state.total, initial=state.done, unit=self.unit, leave=False,
+                    total=state.total,
+                    initial=state.done,
+                    unit=self.unit,
+                    leave=False,
                     dynamic_ncols=True,
-                )  # fmt: skip
+                )
                 # The rounds before the bar appeared count for the time that is left.
                 bar.initial, bar.start_t = 0, bar.start_t - state.seconds
         if self._lines:

@@ -286,9 +286,7 @@ def report(
         outcome = layout.lay_out(outcome)
         if model.feasibility is None:  # The only other rows are those of the trees.
             outcome = outcome.leave_out_incomplete(functionals, layout.compiled)
-    feasibility = _assess_as_reported(
-        fit, replace(model, outcome=outcome), fit.solver.rounds if rounds is None else rounds
-    )
+    feasibility = assess_as_reported(fit, replace(model, outcome=outcome), rounds)
     set_reports(
         estimator, layout.compiled, functionals, multipliers, outcome, feasibility,
         ("error", feasibility.error), feasibility.plain,
@@ -313,11 +311,14 @@ def warn(fit: ConstrainedFit, model: FinalModel, feasibility: Feasibility) -> No
     feasibility.warn(raises=fit.options.on_infeasible == "raise")
 
 
-def _assess_as_reported(fit: ConstrainedFit, model: FinalModel, rounds: int) -> Feasibility:
+def assess_as_reported(
+    fit: ConstrainedFit, model: FinalModel, rounds: int | None, doubt: str = ""
+) -> Feasibility:
     """Assess each constraint by the rows that are reported.
 
     These are the rows that the model was assessed by, an evaluation set of the user, or the
-    training rows if no others were measured.
+    training rows if no others were measured. `rounds` are those that were trained, by default
+    those of the solver, and `doubt` is what is said against all verdicts.
     """
     found, compiled = model.feasibility, fit.problem.compiled
     if found is None:
@@ -326,19 +327,20 @@ def _assess_as_reported(fit: ConstrainedFit, model: FinalModel, rounds: int) -> 
         unknown = (None, np.nan, np.nan)
         few = model.too_few_rows
         found = Feasibility((), (), few, (), error, *unknown, TRAINING_ROWS, n_rows)
-    rules = tuple(_assess_rule(fit, model, found, j) for j in range(len(compiled.constraints)))
+    every = range(len(compiled.constraints))
+    rules = tuple(_assess_rule(fit, model, found, j, doubt) for j in every)
     drift = () if model.periods is None else drifting(model.periods)
     return replace(
         found,
         rules=rules,
         drifting=tuple(rule for rule in rules if str(rule.constraint) in drift),
-        rounds_trained=rounds,
+        rounds_trained=fit.solver.rounds if rounds is None else rounds,
         rounds_asked=fit.library.n_rounds,
     )
 
 
 def _assess_rule(
-    fit: ConstrainedFit, model: FinalModel, found: Feasibility, j: int
+    fit: ConstrainedFit, model: FinalModel, found: Feasibility, j: int, doubt: str
 ) -> ConstraintResult:
     """Assess one constraint by the rows that are reported."""
     compiled, outcome, source = fit.problem.compiled, model.outcome, TRAINING_ROWS
@@ -355,13 +357,14 @@ def _assess_rule(
         if found.rules and source == found.source:
             return found.rules[j]
         value = float(model.layout.values(outcome)[j])
-        held = next(held for held in fit.reporting_rows if held.source == source)
+        known = [*fit.reporting_rows, *([fit.certification] if fit.certification else [])]
+        held = next(held for held in known if held.source == source)
         rows = held.cells, held.compiled
     constraint = compiled.constraints[j]
     few = [rate.reason for rate in model.too_few_rows if rate.constraint == constraint]
     estimate = Estimate(value, *map(float, interval))
     result = assess_constraint(
-        rows, j, estimate, source, doubt=few[0] if few else "",
+        rows, j, estimate, source, doubt=few[0] if few else doubt,
         conflict=found.conflict_of(constraint),
     )  # fmt: skip
     if found.rules:

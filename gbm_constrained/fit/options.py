@@ -488,9 +488,11 @@ METHODS: dict[str, type[SolverMethod]] = {"auto": AutoSolver, "abpp": ABPP, "cbp
 Probabilities: TypeAlias = Literal["shifted", "calibrated"]
 OnInfeasible: TypeAlias = Literal["warn", "raise"]
 CHOICES: dict[str, Any] = {
-    "iterate": Iterate, "probabilities": Probabilities, "on_infeasible": OnInfeasible,
+    "iterate": Iterate,
+    "probabilities": Probabilities,
+    "on_infeasible": OnInfeasible,
     "early_stopping_on": EarlyStoppingOn,
-}  # fmt: skip
+}
 LINEAR_SOLVER = "constraint_solver"  # The linear model's parent has a `solver` of its own.
 
 

@@ -48,17 +48,27 @@ from gbm_constrained.evaluation.assessment import (
     Feasibility,
     describe_missing_guarantee,
 )
-from gbm_constrained.evaluation.audit import determination, drifting, measure_predictions
+from gbm_constrained.evaluation.audit import determination, measure_predictions
 from gbm_constrained.evaluation.verdicts import (
     TRAINING_ROWS,
-    ConstraintResult,
     Cost,
     measure_cost_of_numbers,
 )
 from gbm_constrained.fit.cross_fit import BoundsAt, FoldBoosters, Grown
-from gbm_constrained.fit.finalize import ModelScores, ReportLayout, TrainedModel, report_periods
+from gbm_constrained.fit.finalize import (
+    FinalModel,
+    ModelScores,
+    ReportLayout,
+    TrainedModel,
+    report_periods,
+)
 from gbm_constrained.fit.fit import ConstrainedFit, FoldGrowth, tabulate_shifts
-from gbm_constrained.fit.fitted_report import assess_constraint, make_history, set_fit, set_reports
+from gbm_constrained.fit.fitted_report import (
+    assess_as_reported,
+    make_history,
+    set_fit,
+    set_reports,
+)
 from gbm_constrained.fit.options import RoundMerit, SolverOptions
 from gbm_constrained.fit.problem import FitProblem, LibrarySettings
 from gbm_constrained.problem.lagrangian import Lagrangian
@@ -353,9 +363,17 @@ def finalize_regression(
         others = None
     training = choice.apply(scores.training(rounds), fit.data.rows)
     return describe_regressor(
-        fit, choice.affine, rounds, training, held_out, others=others, offsets=choice.offsets,
-        certified=certified, periods=periods, cost=cost,
-    )  # fmt: skip
+        fit,
+        choice.affine,
+        rounds,
+        training,
+        held_out,
+        others=others,
+        offsets=choice.offsets,
+        certified=certified,
+        periods=periods,
+        cost=cost,
+    )
 
 
 def describe_regressor(
@@ -416,15 +434,20 @@ def report_regressor(
     gain, left = 1.0 - cost.unconstrained_error, 1.0 - cost.error
     is_fragile = gain > 2.0 * cost.noise and cost.is_costly and left < FRAGILE_GAIN * gain
     doubt = describe_missing_guarantee("high_probability") if uncertified else ""
-    results = _assess(fit, layout, outcome, model, doubt)
-    drift = () if model.periods is None else drifting(model.periods)
-    feasibility = Feasibility(
-        uncertified, results, (), (), np.nan, None, np.nan, np.nan, rows.source,
-        rows.cells.n_rows, p_value, level,
-        drifting=tuple(result for result in results if str(result.constraint) in drift),
-        rounds_trained=fit.solver.rounds if rounds is None else rounds,
-        rounds_asked=fit.library.n_rounds,
-        is_fragile=bool(is_fragile), cost=cost, plain=fit.measured.plain,
+    reported = FinalModel(
+        record.rounds,
+        np.zeros(1),
+        layout,
+        record=record,
+        periods=model.periods,
+        outcome=None if is_training else outcome,
+        functionals=outcome.functionals if is_training else record.functionals,
+        training_intervals=outcome.intervals if is_training else None,
+    )
+    feasibility = replace(
+        assess_as_reported(fit, reported, rounds, doubt),
+        conflict=uncertified, p_value=p_value, level=level, source=rows.source,
+        n_rows=rows.cells.n_rows, is_fragile=bool(is_fragile), cost=cost, plain=fit.measured.plain,
     )  # fmt: skip
     laid_out = None if is_training else layout.lay_out(outcome)
     set_reports(
@@ -457,24 +480,6 @@ def _measure(rows: PredictedRows, score: Array) -> Outcome:
     sources = np.full(len(rows.compiled.constraints), rows.source, dtype=object)
     sampled = Sampled(intervals, of_functionals)
     return Outcome(functionals, intervals, of_functionals, sources, sampled)
-
-
-def _assess(
-    fit: RegressionFit, layout: ReportLayout, outcome: Outcome, model: FinalRegressor, doubt: str
-) -> tuple[ConstraintResult, ...]:
-    """Assess each constraint by the rows that measure it, training rows where no others do."""
-    values = layout.values(outcome)
-    on_training = fit.problem.compiled.values(model.record.functionals)
-    known = [model.rows, *([] if model.others is None else model.others[:1])]
-    results = []
-    for j in range(len(fit.problem.constraints)):
-        rows = next(rows for rows in known if rows.source == outcome.sources[j])
-        estimate = Estimate(float(values[j]), *map(float, outcome.intervals[j]))
-        if np.isnan(values[j]):
-            rows, estimate = fit.training_rows(), Estimate(float(on_training[j]), np.nan, np.nan)
-        where = rows.cells, rows.compiled
-        results.append(assess_constraint(where, j, estimate, rows.source, doubt=doubt))
-    return tuple(results)
 
 
 def _determination(rows: PredictedRows, score: Array) -> Estimate:
