@@ -64,14 +64,13 @@ def check_integer(name: str, value: object, least: int) -> None:
 
 def check_labels(
     y: Any,
-    name: str = "y",
     communicator: Communicator = Communicator(),  # noqa: B008 - has no state
 ) -> tuple[NDArray[np.generic], Array]:
     """Find the sorted classes of the labels of all machines, and the class index of each row."""
-    labels = as_labels(y, name)
+    labels = as_labels(y)
     if labels.dtype.kind == "f" and (labels != np.round(labels)).any():
         raise ValueError(
-            f"Unknown label type: {name} is continuous, with values such as "
+            "Unknown label type: y is continuous, with values such as "
             f"{labels[labels != np.round(labels)][0]}: a classifier needs class labels."
         )
     try:
@@ -81,12 +80,12 @@ def check_labels(
     except TypeError:
         kinds = sorted({type(label).__name__ for label in labels})
         raise ValueError(
-            f"{name} holds labels of several types ({', '.join(kinds)}), which have no order: "
+            f"y holds labels of several types ({', '.join(kinds)}), which have no order: "
             f"make them all numbers or all texts."
         ) from None
     if classes.size < 2:
         raise ValueError(
-            f"{name} holds one class only ({classes.tolist()}): a constrained classifier needs "
+            f"y holds one class only ({classes.tolist()}): a constrained classifier needs "
             f"rows of at least two."
         )
     return classes, np.searchsorted(classes, labels).astype(np.intp)
