@@ -155,15 +155,6 @@ def as_numbers(table: pd.DataFrame) -> NDArray[np.float64]:
     return numbers
 
 
-def never_equal(categories: pd.Index[Any], others: pd.Index[Any]) -> bool:
-    """Return whether categories share no value because their types differ."""
-    kinds = {
-        "number" if pd.api.types.is_numeric_dtype(values) else pd.api.types.infer_dtype(values)
-        for values in (categories, others)
-    }
-    return len(others) > 0 and len(kinds) > 1 and not others.isin(categories).any()
-
-
 def categories_beyond_ascii(table: Any) -> list[Hashable]:
     """Return the names of the categorical columns of pandas with a category beyond ASCII."""
     return [
@@ -203,7 +194,14 @@ def tables_equal(table: Any, other: Any) -> bool:
         return True
     if np.shape(table) != np.shape(other):
         return False
-    return all(map(_same_values, _parts(table), _parts(other)))
+    for one, its in zip(_parts(table), _parts(other), strict=False):
+        if one.shape == its.shape and set(one.dtype.kind + its.dtype.kind) <= set("biuf"):
+            first, second = one.astype(np.float32), its.astype(np.float32)
+            if not np.array_equal(first, second, equal_nan=True):
+                return False
+        elif not pd.Series(one, dtype=object).equals(pd.Series(its, dtype=object)):
+            return False
+    return True
 
 
 def _parts(table: Any) -> Iterator[NDArray[Any]]:
@@ -217,10 +215,3 @@ def _parts(table: Any) -> Iterator[NDArray[Any]]:
         yield from (values for _, values in named_columns(table))
     else:
         yield np.asarray(table)
-
-
-def _same_values(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    if one.shape == other.shape and set(one.dtype.kind + other.dtype.kind) <= set("biuf"):
-        first, second = one.astype(np.float32), other.astype(np.float32)
-        return np.array_equal(first, second, equal_nan=True)
-    return pd.Series(one, dtype=object).equals(pd.Series(other, dtype=object))

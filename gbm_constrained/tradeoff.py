@@ -22,12 +22,7 @@ from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.constraints.rates import auc
 from gbm_constrained.data.validation import as_labels, check_share, check_weight
-from gbm_constrained.evaluation.audit import (
-    AuditRows,
-    AuditTables,
-    is_of_numbers,
-    measure_model,
-)
+from gbm_constrained.evaluation.audit import AuditRows, AuditTables, is_of_numbers, measure_model
 from gbm_constrained.fit.callbacks import ConstraintState
 from gbm_constrained.fit.options import start_from
 from gbm_constrained.metrics.reading import read_black_box

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gbm_constrained.data.fit_data import FitArguments, TargetData
+from gbm_constrained.data.fit_data import FitArguments, FitData
 from gbm_constrained.decision.regression import PredictedRows
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.losses import RegressionObjective
@@ -17,6 +17,6 @@ def hold_out(targets, rules, groups=None, weight=None, objective=SQUARED):
     targets = np.asarray(targets, dtype=float)
     table = None if groups is None else {"g": np.asarray(groups)}
     arguments = FitArguments(np.zeros((targets.size, 1)), targets, weight, table, None)
-    data = TargetData.of(arguments, rules)
+    data = FitData.of(arguments, rules, has_targets=True)
     cells, compiled = compile_constraints(rules, data.rows)
     return PredictedRows(cells, compiled, "held out", targets, objective)

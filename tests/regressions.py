@@ -12,7 +12,7 @@ from gbm_constrained.constraints.rates import (
     row_functions_of,
     share_above,
 )
-from gbm_constrained.data.fit_data import FitArguments, TargetData
+from gbm_constrained.data.fit_data import FitArguments, FitData
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.losses import RegressionObjective
 from gbm_constrained.problem.regression import RegressionLagrangian
@@ -67,7 +67,7 @@ def build(targets, rules, objective=SQUARED, weight=None, table=None, datasets=N
     """Build the Lagrangian of rows under rules."""
     X = np.zeros((targets.size, 1))
     arguments = FitArguments(X, targets, weight, table, datasets)
-    data = TargetData.of(arguments, rules)
+    data = FitData.of(arguments, rules, has_targets=True)
     cells, compiled = compile_constraints(rules, data.rows)
     return RegressionLagrangian(
         data.targets,

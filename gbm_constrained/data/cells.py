@@ -130,10 +130,6 @@ class View:
         """Number of levels of the label, the first attribute of every view."""
         return int(self.levels["label"][-1]) + 1
 
-    def count(self) -> Float:
-        """Count rows by cell of the view."""
-        return to_host(np.bincount(self.small_codes, minlength=len(self))).astype(np.float64)
-
     def sum(self, x: Array | None, rows: slice = slice(None), power: int = 1) -> Float:
         """Sum values of rows, ones by default, times a power of their amounts, by cell."""
         codes = self.small_codes[rows]
@@ -156,26 +152,14 @@ class View:
     @cached_property
     def largest_amount(self) -> Float:
         """Largest amount of the rows of each cell of the view; zero without rows."""
-        found, view = np.zeros(len(self)), self.to_host()
+        found, view = np.zeros(len(self)), self.map(to_host)
         np.maximum.at(found, view.small_codes, 1.0 if view.amount is None else view.amount)
         return found
 
-    def _map(self, function: Callable[[Any], Any]) -> View:
-        """Return the view with its codes and amounts as a function makes them."""
+    def map(self, function: Callable[[Any], Any]) -> View:
+        """Return the view with its codes and amounts of rows as a function makes them."""
         amount = None if self.amount is None else function(self.amount)
         return replace(self, small_codes=function(self.small_codes), amount=amount)
-
-    def to_host(self) -> View:
-        """Return the view with its codes and amounts in the memory of the processor."""
-        return self._map(to_host)
-
-    def on(self, xp: Any) -> View:
-        """Return the view with its codes in the memory of a module of arrays."""
-        return self._map(xp.asarray)
-
-    def take(self, index: NDArray[np.intp]) -> View:
-        """Return the same partition of some of the rows."""
-        return self._map(lambda of_rows: of_rows[index])
 
     @property
     def codes(self) -> Codes:
@@ -239,12 +223,12 @@ class Cells:
         self.class_weight = np.ones(rows.classes.size)
         self.communicator = rows.machine.communicator
         self.reduce_sum = self.communicator.sum
-        self.needs = [
-            [key for key in need if not isinstance(key, Amount | None)] for need in needs
-        ]
-        self.amounts = [
-            [key for key in need if isinstance(key, Amount | None)] or [None] for need in needs
-        ]
+        self.needs: list[list[Key]] = []
+        self.amounts: list[list[Amount | None]] = []
+        for need in needs:
+            self.needs.append([key for key in need if not isinstance(key, Amount | None)])
+            amounts_of_one = [key for key in need if isinstance(key, Amount | None)]
+            self.amounts.append(amounts_of_one or [None])
         self.base: list[Key] = ["label", "source"] if rows.sources else ["label"]
         # Attributes have as many levels on all machines. Rows without a level, which have one
         # more, may be on some of the machines.
@@ -272,7 +256,8 @@ class Cells:
 
     def _add_up(self) -> None:
         """Count the rows of each cell, and sum their weights."""
-        self.count = self.reduce_sum(np.concatenate([view.count() for view in self.views]))
+        count = [np.bincount(view.small_codes, minlength=len(view)) for view in self.views]
+        self.count = self.reduce_sum(np.concatenate(list(map(to_host, count))).astype(np.float64))
         self.weight = self.weighted_count = self.count
         weight = self.rows.weight
         if weight is not None or self.has_amounts:
@@ -358,7 +343,7 @@ class Cells:
         without a row of the part see :meth:`LinearConstraints.on`.
         """
         part = copy.copy(self)
-        part.views = tuple(view.take(index) for view in self.views)
+        part.views = tuple(view.map(lambda of_rows: of_rows[index]) for view in self.views)
         part.rows = self.rows.take(index)
         if factor is not None:
             weight = part.rows.weight
@@ -371,7 +356,7 @@ class Cells:
         if xp is np:
             return self
         moved = copy.copy(self)
-        moved.views = tuple(view.on(xp) for view in self.views)
+        moved.views = tuple(view.map(xp.asarray) for view in self.views)
         return moved
 
     @property

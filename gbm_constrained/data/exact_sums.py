@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from gbm_constrained._typing import Codes, Float
 
 
-class Communicator(Protocol):
+class Communicator:
     """Adds tables of cells over machines, and collects small values; rows never move.
+
+    This one is that of the one machine that holds all rows; subclasses connect several.
 
     Every machine calls the methods in the same order, with tables of the same shape.
 
@@ -34,30 +36,16 @@ class Communicator(Protocol):
         depend on the number of machines, which may be one.
     """
 
-    rank: int
-    size: int
-    holds_all_rows: bool
+    rank: int = 0
+    size: int = 1
+    holds_all_rows: bool = True
 
     def sum(self, table: Float) -> Float:
         """Add the tables of all machines; each machine is given the total."""
-
-    def gather(self, value: Any) -> list[Any]:
-        """Collect a small value of each machine, such as the groups of its rows, by rank."""
-
-
-class SingleMachine:
-    """The one machine that holds all rows."""
-
-    rank = 0
-    size = 1
-    holds_all_rows = True
-
-    def sum(self, table: Float) -> Float:
-        """Return the table itself."""
         return table
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the value of this machine."""
+        """Collect a small value of each machine, such as the groups of its rows, by rank."""
         return [value]
 
 
@@ -72,7 +60,7 @@ class Machine:
 
     Parameters
     ----------
-    communicator : Communicator, default=SingleMachine()
+    communicator : Communicator, default=Communicator()
         Adds tables over the machines.
     numbers : ndarray of shape (n_samples,), int64, default=None
         Number of each row, different for each row of all machines. It decides alone which part a
@@ -81,7 +69,7 @@ class Machine:
         Numbers of the rows of each evaluation set, by the name of the set.
     """
 
-    communicator: Communicator = field(default_factory=SingleMachine)
+    communicator: Communicator = field(default_factory=Communicator)
     numbers: Codes | None = None
     numbers_of_sets: Mapping[str, Codes] = field(default_factory=dict)
 

@@ -8,10 +8,10 @@ they follow the training rows, with gradients of the constraints alone.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, Self, TypeAlias
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -107,6 +107,7 @@ class CombinedRows:
     features : Features of the training rows, and of each further data set.
     names : Names of the further data sets.
     sizes : Number of rows of each part.
+    targets : (n_rows,). Target of each row of a regression, zero without one; None of classes.
     """
 
     X: Any
@@ -116,6 +117,7 @@ class CombinedRows:
     features: list[Any]
     names: tuple[str, ...]
     sizes: list[int]
+    targets: Float | None = None
 
     @property
     def classes_of_rows(self) -> Codes:
@@ -131,42 +133,56 @@ class CombinedRows:
         codes: Codes,
         classes: NDArray[np.generic],
         datasets: Any,
+        targets: Float | None = None,
     ) -> CombinedRows:
-        """Append the rows of `datasets` to the training rows, whose class indices are `codes`."""
+        """Append the rows of `datasets` to the training rows, whose class indices are `codes`.
+
+        Rows of a regression have `targets` instead, and the codes zero, or -1 without a target.
+        """
         if datasets is not None and not isinstance(datasets, Mapping):
             raise TypeError(
                 f"datasets must be a dict from name to X or (X, y), got {type(datasets).__name__}."
             )
         if not datasets:
-            return cls(X, y, sample_weight, codes, [X], (), [codes.size])
-        features, all_codes = [X], [codes]
+            return cls(X, y, sample_weight, codes, [X], (), [codes.size], targets)
+        features, known = [X], [np.asarray(codes if targets is None else targets)]
         for name, given in datasets.items():
             X_i, y_i = _split(name, given)
-            n = number_of_rows(X_i)
+            of_set, n = f"datasets[{name!r}]", number_of_rows(X_i)
             if n == 0:
-                raise ValueError(f"datasets[{name!r}] has no rows.")
-            _check_alike(X, X_i, f"datasets[{name!r}]")
-            _warn_if_far(X, X_i, f"datasets[{name!r}]")
-            known = np.full(n, -1) if y_i is None else encode(y_i, classes, f"datasets[{name!r}]")
-            if known.size != n:
-                raise ValueError(
-                    f"datasets[{name!r}] has {n} rows of features and {known.size} labels."
-                )
+                raise ValueError(f"{of_set} has no rows.")
+            _check_alike(X, X_i, of_set)
+            _warn_if_far(X, X_i, of_set)
+            if y_i is None:
+                values: Array = np.full(n, -1 if targets is None else np.nan)
+            elif targets is None:
+                values = encode(y_i, classes, of_set)
+            else:
+                values = check_targets(y_i, f"y of {of_set}")
+            if values.size != n:
+                what = "labels" if targets is None else "targets"
+                raise ValueError(f"{of_set} has {n} rows of features and {values.size} {what}.")
             features.append(X_i)
-            all_codes.append(known)
-        stacked = np.concatenate(all_codes).astype(np.intp)
-        training = np.arange(stacked.size) < codes.size
-        weight = np.ones(codes.size) if sample_weight is None else np.asarray(sample_weight)
+            known.append(values)
+        stacked = np.concatenate(known)
+        if targets is None:
+            all_codes = stacked.astype(np.intp)
+            y = classes[np.maximum(all_codes, 0)]
+        else:
+            all_codes = np.where(np.isnan(stacked), -1, 0)
+            y = targets = np.nan_to_num(stacked)
         library_weight = np.zeros(stacked.size)
-        library_weight[training] = np.ravel(weight)  # XGBoost also takes a column.
+        # XGBoost also takes a column.
+        library_weight[: codes.size] = 1.0 if sample_weight is None else np.ravel(sample_weight)
         return cls(
             concatenate_rows(features),
-            classes[np.maximum(stacked, 0)],
+            y,
             library_weight,
-            stacked,
+            all_codes,
             features,
             tuple(datasets),
-            [part.size for part in all_codes],
+            [part.size for part in known],
+            targets,
         )
 
     def take(self, index: Codes) -> CombinedRows:
@@ -185,6 +201,7 @@ class CombinedRows:
             [take_rows(X, part) for X, part in zip(self.features, parts, strict=True)],
             self.names,
             [part.size for part in parts],
+            None if self.targets is None else self.targets[index],
         )
 
     def extend(self, weight: Float | None, fill: float | None = None) -> Float | None:
@@ -207,7 +224,11 @@ class CombinedRows:
 def _check_alike(X: Any, other: Any, name: str) -> None:
     """Refuse a table that cannot be appended to X."""
     check_features(other, name)
-    if _kind(X) != _kind(other):
+    kinds = {
+        _library(table) if is_frame(table) else "sparse" if sparse.issparse(table) else "array"
+        for table in (X, other)
+    }
+    if len(kinds) > 1:
         raise TypeError(
             f"{name} is a {_describe(other)} and X a {_describe(X)}: give both as the same kind "
             f"of table. Inside of a Pipeline X is what the step before makes of it: {PREPARED}."
@@ -236,13 +257,6 @@ def _check_alike(X: Any, other: Any, name: str) -> None:
         raise ValueError(
             f"{name} must have the {columns[0]} columns of X, got {columns[1]} ({PREPARED})."
         )
-
-
-def _kind(table: Any) -> str:
-    """Find the kind of a table: tables of one kind can be appended to each other."""
-    if is_frame(table):
-        return _library(table)
-    return "sparse" if sparse.issparse(table) else "array"
 
 
 def _library(table: Any) -> str:
@@ -306,7 +320,6 @@ def concatenate_rows(features: Sequence[Any]) -> Any:
     return np.concatenate([np.asarray(f) for f in features])
 
 
-ClassFactor: TypeAlias = Callable[[Array, Array], Array]
 OF_EVALUATION_SETS = "in sensitive_features_eval_set=[...], one entry for each set"
 
 
@@ -356,61 +369,38 @@ def take_values(values: Any, index: Codes) -> Any:
 
 
 @dataclass(frozen=True)
-class ClassFactors:
-    """Factors of the classes in the objective, which constraints do not have.
-
-    Parameters
-    ----------
-    library : (n_classes,). Factors that the library multiplies into the weights of its data set.
-    objective : (n_classes,). Factors that the library applies in its own objective.
-    """
-
-    library: Float
-    objective: Float
-
-    @classmethod
-    def of(
-        cls,
-        classes: Array,
-        y: Codes,
-        library: ClassFactor | None = None,
-        objective: ClassFactor | None = None,
-    ) -> ClassFactors:
-        """Evaluate the factors for the given classes and labels."""
-        return cls(_evaluate_factor(library, classes, y), _evaluate_factor(objective, classes, y))
-
-    @property
-    def both(self) -> Float:
-        """Product of both factors of each class, (n_classes,)."""
-        return self.library * self.objective
-
-
-@dataclass(frozen=True)
 class Weights:
     """Every weight vector of a fit; None stands for ones.
 
     Parameters
     ----------
-    samples : (n_samples,). Sample weights of the training rows.
     library : (n_samples,). Sample weights times the library's class factors, rounded to single
         precision as the library holds them.
     objective : (n_rows,). Weights of all rows in the objective and in the distance between scores;
         a row of a further data set has the mean weight of the training rows.
     """
 
-    samples: Float | None
     library: Float | None
     objective: Float | None
 
     @classmethod
-    def of(cls, data: FitData, factors: ClassFactors) -> Weights:
-        """Combine sample weights and class factors."""
-        y = data.y
-        library = _multiply(data.sample_weight, factors.library, y)
+    def of(cls, data: FitData, library_factors: Float, objective_factors: Float) -> Weights:
+        """Combine sample weights and factors of the classes.
+
+        The library multiplies the first factors into the weights of its data set, and applies the
+        second ones in its own objective.
+        """
+
+        def multiply(weight: Float | None, factors: Float) -> Float | None:
+            if (factors == 1.0).all():
+                return weight
+            return factors[data.y] if weight is None else weight * factors[data.y]
+
+        library = multiply(data.sample_weight, library_factors)
         if library is not None:
             library = library.astype(np.float32).astype(float)
-        objective = _multiply(library, factors.objective, y)
-        return cls(data.sample_weight, library, data.combined.extend(objective))
+        objective = multiply(library, objective_factors)
+        return cls(library, data.combined.extend(objective))
 
     def with_log_odds(self, rows: Rows, log_odds: float) -> Float | None:
         """Compute objective weights that add to the log-odds of the second of two classes."""
@@ -433,6 +423,10 @@ class Weights:
 @dataclass(frozen=True, eq=False)
 class FitData:
     """Rows of a fit, encoded once; all subsets of rows are made here.
+
+    In a regression the row functions of the constraints, whose keys stand in the place of classes,
+    are the columns of a table of cell statistics. All rows have the first "class"; rows without a
+    target have none.
 
     Parameters
     ----------
@@ -468,39 +462,37 @@ class FitData:
 
     @classmethod
     def of(
-        cls, arguments: FitArguments, constraints: Sequence[Constraint], random_state: Any = None
+        cls,
+        arguments: FitArguments,
+        constraints: Sequence[Constraint],
+        random_state: Any = None,
+        *,
+        has_targets: bool = False,
     ) -> FitData:
-        """Check and encode the rows; no random state is the same as 0."""
-        X, y = arguments.X, arguments.y
+        """Check and encode rows of classes or targets; no random state is the same as 0."""
+        X, y, datasets = arguments.X, arguments.y, arguments.datasets
+        communicator, targets = arguments.machine.communicator, None
         check_features(X)
         refuse_lazy(y, "y")
-        check_consistent_length(X, y)
-        communicator = arguments.machine.communicator
-        if arguments.datasets is not None and not communicator.holds_all_rows:
+        if has_targets:
+            targets = check_targets(y)
+        check_consistent_length(X, y if targets is None else targets)
+        if datasets is not None and not communicator.holds_all_rows:
             raise ValueError(
                 "datasets= cannot be used where rows are on several "
                 "machines: train on one machine, or append their rows with a column that says "
                 "which data set a row is of, and give on= that column."
             )
-        classes, labels = check_labels(y, communicator=communicator)
-        weight = check_weight(arguments.sample_weight, labels.size, communicator=communicator)
+        if targets is None:
+            classes, labels = check_labels(y, communicator=communicator)
+        else:
+            keys = [function.key for function in row_functions_of(constraints)]
+            classes, labels = np.array(keys or ["none"]), np.zeros(targets.size, dtype=np.intp)
+        n = labels.size
+        weight = check_weight(arguments.sample_weight, n, communicator=communicator)
         combined = CombinedRows.of(
-            X, y, arguments.sample_weight, labels, classes, arguments.datasets
+            X, y, arguments.sample_weight, labels, classes, datasets, targets
         )
-        return cls.assemble(arguments, constraints, combined, classes, weight, random_state)
-
-    @classmethod
-    def assemble(
-        cls,
-        arguments: FitArguments,
-        constraints: Sequence[Constraint],
-        combined: CombinedRows,
-        classes: NDArray[Any],
-        weight: Float | None,
-        random_state: Any,
-    ) -> Self:
-        """Encode what is known of the rows beside features, labels and their weights."""
-        n = combined.sizes[0]
         source = copy_random_state(random_state)
         rows = Rows(
             combined.codes,
@@ -514,7 +506,7 @@ class FitData:
         )
         alignment = RowAlignment()
         alignment.check({**arguments.by_row(), **row_labels_of(constraints)})
-        for name, given in (arguments.datasets or {}).items():
+        for name, given in (datasets or {}).items():
             if isinstance(given, tuple):
                 parts = (f"{part} of datasets[{name!r}]" for part in ("X", "y"))
                 alignment.check(dict(zip(parts, given, strict=True)))
@@ -544,9 +536,15 @@ class FitData:
         return self.combined.codes[: self.combined.sizes[0]]
 
     @property
+    def targets(self) -> Float | None:
+        """Target of each row of `combined`, zero for rows without one; None of classes."""
+        return self.combined.targets
+
+    @property
     def columns(self) -> int:
-        """Number of scores of a row: one for two classes, one for each class otherwise."""
-        return 1 if self.classes.size == 2 else self.classes.size
+        """Number of scores of a row: one for two classes or a target, else one for each class."""
+        is_one = self.targets is not None or self.classes.size == 2
+        return 1 if is_one else self.classes.size
 
     def without_certification_rows(self, cells: Cells, share: float) -> FitData:
         """Set a share of the rows of each cell, or the latest rows, aside for certificates."""
@@ -603,17 +601,6 @@ class FitData:
         joined = int(np.abs(reached - share * rows.size).argmin()) + 1
         return [np.sort(np.concatenate(some)) for some in (parts[:joined], parts[joined:])]
 
-    def check_folds(self, given: GivenFolds) -> None:
-        """Refuse folds whose training rows lack a class."""
-        given.check_classes(self.y, self.classes)
-
-    def with_folds(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Add given folds to the arguments of ``fit``: a splitter may draw others each time."""
-        if self.given_folds is None:
-            return arguments
-        folds = [(fold.training, fold.held) for fold in self.given_folds.folds]
-        return {**arguments, "folds": folds}
-
     def evaluation_rows(
         self,
         name: str,
@@ -624,7 +611,11 @@ class FitData:
         remedy: str = OF_EVALUATION_SETS,
     ) -> Rows:
         """Encode the rows of an evaluation set; `remedy` says how columns of it are given."""
-        codes, communicator = self._codes_of(y, name), self.rows.machine.communicator
+        communicator = self.rows.machine.communicator
+        if self.targets is None:
+            codes = encode(y, self.classes, name)
+        else:
+            codes = np.zeros(check_targets(y, f"y of {name}").size, dtype=np.intp)
         return Rows(
             codes,
             self.classes,
@@ -636,35 +627,10 @@ class FitData:
             machine=self.arguments.machine.of_set(name),
         )
 
-    def _codes_of(self, y: Any, name: str) -> Codes:
-        """Find the class index of each label of further rows."""
-        return encode(y, self.classes, name)
-
     def holds(self, pair: tuple[Any, Any]) -> bool:
         """Whether a pair (X, y) is that of the training rows, on all machines."""
         is_equal = all(map(tables_equal, pair, (self.arguments.X, self.arguments.y)))
         return all(self.rows.machine.communicator.gather(is_equal))
-
-
-def _multiply(weight: Float | None, factors: Float, y: Codes) -> Float | None:
-    """Multiply weights of rows, None for ones, by the factors of their classes."""
-    if (factors == 1.0).all():
-        return weight
-    return factors[y] if weight is None else weight * factors[y]
-
-
-def _evaluate_factor(factor: ClassFactor | None, classes: Array, y: Codes) -> Float:
-    """Evaluate the factor of each class, of shape (n_classes,)."""
-    if factor is None:
-        return np.ones(classes.size)
-    values = np.asarray(factor(classes, y), dtype=np.float64)
-    if not (np.isfinite(values) & (values > 0)).all():
-        raise ValueError(
-            f"class_weight (or scale_pos_weight) gives the classes {classes.tolist()} the factors "
-            f"{values.tolist()}: under constraints they must be positive. Use sample_weight=0 to "
-            f"leave rows out."
-        )
-    return values
 
 
 def _count_parts(share: float, n_groups: int) -> int:
@@ -698,85 +664,3 @@ def check_targets(y: Any, name: str = "y") -> Float:
             f"them."
         )
     return targets
-
-
-@dataclass(frozen=True, eq=False)
-class TargetData(FitData):
-    """Rows of a regression, encoded once.
-
-    The columns of a table of cell statistics are the row functions of the constraints, whose keys
-    stand in the place of classes. All rows have the first "class"; rows without a target have
-    none.
-
-    Parameters
-    ----------
-    targets : (n_rows,). Target of each row of `combined`; zero for rows without one.
-    certification_targets : Targets of the rows that are set aside.
-    """
-
-    targets: Float = field(default_factory=lambda: np.zeros(0))
-    certification_targets: Float = field(default_factory=lambda: np.zeros(0))
-
-    @classmethod
-    def of(
-        cls, arguments: FitArguments, constraints: Sequence[Constraint], random_state: Any = None
-    ) -> TargetData:
-        """Check and encode the rows; no random state is the same as 0."""
-        check_features(arguments.X)
-        targets = check_targets(arguments.y)
-        check_consistent_length(arguments.X, targets)
-        keys = [function.key for function in row_functions_of(constraints)]
-        classes = np.array(keys or ["none"])
-        codes = np.zeros(targets.size, dtype=np.intp)
-        weight = check_weight(arguments.sample_weight, targets.size)
-        features, of_sets = _split_targets(arguments.datasets)
-        combined = CombinedRows.of(
-            arguments.X, targets, arguments.sample_weight, codes, classes, features
-        )
-        known = np.concatenate([~np.isnan(part) for part in (targets, *of_sets)])
-        every = np.nan_to_num(np.concatenate([targets, *of_sets]))
-        # Libraries recognise evaluation sets that are the training rows by the object.
-        y = every if of_sets else arguments.y
-        combined = replace(combined, y=y, codes=np.where(known, 0, -1))
-        made = cls.assemble(arguments, constraints, combined, classes, weight, random_state)
-        return replace(made, targets=every)
-
-    @property
-    def columns(self) -> int:
-        """Number of scores of a row."""
-        return 1
-
-    def check_folds(self, given: GivenFolds) -> None:
-        """Refuse folds without training rows."""
-        given.check_classes(self.y, self.classes[:1])
-
-    def without_certification_rows(self, cells: Cells, share: float) -> TargetData:
-        """Set a share of the rows of each cell, or the latest rows, aside for certificates."""
-        found = super().without_certification_rows(cells, share)
-        assert isinstance(found, TargetData)
-        return replace(
-            found,
-            targets=self.targets[found.training],
-            certification_targets=self.targets[found.certification],
-        )
-
-    def _codes_of(self, y: Any, name: str) -> Codes:
-        """Give rows of checked targets the one "class"."""
-        return np.zeros(check_targets(y, f"y of {name}").size, dtype=np.intp)
-
-
-def _split_targets(datasets: Any) -> tuple[Any, list[Float]]:
-    """Split further data sets into features, and targets, which are NaN where there are none."""
-    if not isinstance(datasets, dict):
-        return datasets, []
-    features, targets = {}, []
-    for name, given in datasets.items():
-        features[name], y = _split(name, given)
-        n = number_of_rows(features[name])
-        found = np.full(n, np.nan) if y is None else check_targets(y, f"y of datasets[{name!r}]")
-        if found.size != n:
-            raise ValueError(
-                f"datasets[{name!r}] has {n} rows of features and {found.size} targets."
-            )
-        targets.append(found)
-    return features, targets

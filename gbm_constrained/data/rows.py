@@ -151,42 +151,6 @@ def warn_of_similar_values(column: Hashable, values: Sequence[Any]) -> None:
         )
 
 
-def check_amounts(amount: Amount, numbers: Float) -> Float:
-    """Refuse amounts that are missing, infinite, negative or above the cap.
-
-    Parameters
-    ----------
-    amount : Amount
-        Where the amounts are from, and their cap.
-    numbers : ndarray of shape (n_samples,)
-        The amount of each row, NaN where it is missing.
-
-    Returns
-    -------
-    ndarray of shape (n_samples,)
-        The amounts, as they are.
-
-    Raises
-    ------
-    ValueError
-        If there are such amounts, which are counted.
-    """
-    limit = np.inf if amount.cap is None else amount.cap
-    for is_wrong, what, remedy in (
-        (np.isnan(numbers), "missing or no numbers", "Fill them in, or drop these rows"),
-        (np.isinf(numbers), "infinite", "Give finite ones"),
-        (numbers < 0.0, "negative", "Rows count for 0 or more: clip them, or drop these rows"),
-        (numbers > limit, f"above cap={limit:g}", "Raise cap=, or clip the amounts"),
-    ):
-        if is_wrong.any():
-            raise ValueError(
-                f"weight={amount}: the amounts of {int(is_wrong.sum())} of {numbers.size} rows "
-                f"are {what}, the first in row {int(is_wrong.argmax())} "
-                f"({numbers[is_wrong.argmax()]:g}). {remedy}."
-            )
-    return numbers
-
-
 def _hint(name: Hashable, known: Sequence[Hashable]) -> str:
     """Say what may have been meant by the name of a column that is not there."""
     plain = {str(one).casefold(): one for one in known}
@@ -229,7 +193,7 @@ class Rows:
     columns: dict[Hashable, NDArray[Any]] = field(default_factory=dict)
     features: Sequence[Any] = ()
     sources: Sequence[str] = ()
-    sizes: Sequence[int] | None = None
+    sizes: Sequence[int] = ()
     like: Rows | None = None
     remedy: str = "as sensitive_features=..."
     machine: Machine = field(default_factory=Machine)
@@ -240,6 +204,7 @@ class Rows:
     _whole: tuple[Rows, Codes] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self.sizes = self.sizes or [self.y.size]
         if self.weight is not None:
             self.weight = round_weights(self.weight, self.machine.communicator)
 
@@ -247,14 +212,9 @@ class Rows:
         return self.y.size
 
     @property
-    def sizes_of_sources(self) -> Sequence[int]:
-        """Number of training rows, and of rows of each further data set."""
-        return [self.y.size] if self.sizes is None else self.sizes
-
-    @property
     def n_training(self) -> int:
         """Number of training rows, which come first."""
-        return self.sizes_of_sources[0]
+        return self.sizes[0]
 
     def take(self, index: Codes) -> Rows:
         """Take some of the rows; their levels are numbered as those of all rows."""
@@ -268,12 +228,28 @@ class Rows:
     def attribute(self, key: Key) -> Attribute | Membership:
         """Look up an attribute, or raise `UnavailableError` if the rows do not have it."""
         if key not in self._attributes:
-            if self._whole is None:
-                self._attributes[key] = make_attribute(key, self)
-            else:
+            if self._whole is not None:
                 rows, index = self._whole
                 whole = rows.attribute(key)
-                self._attributes[key] = Attribute(whole.levels, whole.codes[index])
+                found: Attribute | Membership = Attribute(whole.levels, whole.codes[index])
+            elif isinstance(key, Mask):
+                found = _membership(key, self)
+            elif isinstance(key, ReferenceModel):
+                found = _decisions(key, self)
+            elif isinstance(key, tuple):
+                found = _groups(key, self)
+            elif key == "label":
+                levels: tuple[Any, ...] = tuple(self.classes.tolist())
+                found = Attribute(levels, self.y)
+                if (self.y < 0).any():
+                    codes = np.where(self.y < 0, len(levels), self.y)
+                    found = Attribute((*levels, None), codes)
+            elif self.like is not None:
+                raise UnavailableError("a named data set is part of a fit")
+            else:  # None is the name of the training rows, and of no data set.
+                source = np.repeat(np.arange(len(self.sizes)), self.sizes)
+                found = Attribute((None, *self.sources), source)
+            self._attributes[key] = found
         return self._attributes[key]
 
     def amounts(self, amount: Amount) -> Float:
@@ -288,7 +264,7 @@ class Rows:
 
     def column(self, name: Hashable) -> NDArray[Any]:
         """Collect the values of a column, None on rows of data sets without the column."""
-        parts = [self._column_of_source(i, name) for i in range(len(self.sizes_of_sources))]
+        parts = [self._column_of_source(i, name) for i in range(len(self.sizes))]
         if all(part is None for part in parts):
             known = [*self.columns]
             for table in self.features[:1]:
@@ -306,7 +282,7 @@ class Rows:
                 np.full(size, None, dtype=object)
                 if part is None
                 else np.asarray(pd.Series(part).astype(object))
-                for size, part in zip(self.sizes_of_sources, parts, strict=True)
+                for size, part in zip(self.sizes, parts, strict=True)
             ]
         )
 
@@ -328,26 +304,6 @@ class Rows:
             return self._whole[0].has_column(source, name)
         i = 1 + self.sources.index(source)
         return i < len(self.features) and name in names_of(self.features[i])
-
-
-def make_attribute(key: Key, rows: Rows) -> Attribute | Membership:
-    """Make an attribute of rows, or raise `UnavailableError` if the rows do not have it."""
-    if isinstance(key, Mask):
-        return _membership(key, rows)
-    if isinstance(key, ReferenceModel):
-        return _decisions(key, rows)
-    if isinstance(key, tuple):
-        return _groups(key, rows)
-    if key == "label":
-        levels: tuple[Any, ...] = tuple(rows.classes.tolist())
-        if not (rows.y < 0).any():
-            return Attribute(levels, rows.y)
-        return Attribute((*levels, None), np.where(rows.y < 0, len(levels), rows.y))
-    if rows.like is not None:
-        raise UnavailableError("a named data set is part of a fit")
-    sizes = rows.sizes_of_sources
-    # None is the name of the training rows, and of no data set.
-    return Attribute((None, *rows.sources), np.repeat(np.arange(len(sizes)), sizes))
 
 
 def _membership(mask: Mask, rows: Rows) -> Membership:
@@ -410,9 +366,7 @@ def _unite(
     return tuple(united), mapped[codes]
 
 
-def _intersect(
-    singles: Sequence[Attribute | Membership],
-) -> tuple[tuple[Any, ...], NDArray[Any]]:
+def _intersect(singles: Sequence[Attribute | Membership]) -> tuple[tuple[Any, ...], NDArray[Any]]:
     """Combine the levels of several columns that occur together."""
     # Columns are combined one by one, because products of many sizes exceed 64 bits.
     first, *others = singles
@@ -498,14 +452,28 @@ def find_amounts(amount: Amount, rows: Rows) -> Float:
                 f"or drawn, as in cross-validation, give the name of a column of amounts."
             )
         others = np.zeros(rows.y.size - rows.n_training)
-        return check_amounts(amount, np.concatenate([amount.to_array(), others]))
-    numbers = pd.to_numeric(pd.Series(rows.column(amount.column)), errors="coerce")
-    amounts = numbers.to_numpy(np.float64, na_value=np.nan, copy=True)
-    ends = np.cumsum(rows.sizes_of_sources)
-    for source, size, end in zip(rows.sources, rows.sizes_of_sources[1:], ends[1:], strict=True):
-        if not rows.has_column(source, amount.column):
-            amounts[end - size : end] = 0.0
-    return check_amounts(amount, amounts)
+        amounts = np.concatenate([amount.to_array(), others])
+    else:
+        numbers = pd.to_numeric(pd.Series(rows.column(amount.column)), errors="coerce")
+        amounts = numbers.to_numpy(np.float64, na_value=np.nan, copy=True)
+        ends = np.cumsum(rows.sizes)
+        for source, size, end in zip(rows.sources, rows.sizes[1:], ends[1:], strict=True):
+            if not rows.has_column(source, amount.column):
+                amounts[end - size : end] = 0.0
+    limit = np.inf if amount.cap is None else amount.cap
+    for is_wrong, what, remedy in (
+        (np.isnan(amounts), "missing or no numbers", "Fill them in, or drop these rows"),
+        (np.isinf(amounts), "infinite", "Give finite ones"),
+        (amounts < 0.0, "negative", "Rows count for 0 or more: clip them, or drop these rows"),
+        (amounts > limit, f"above cap={limit:g}", "Raise cap=, or clip the amounts"),
+    ):
+        if is_wrong.any():
+            raise ValueError(
+                f"weight={amount}: the amounts of {int(is_wrong.sum())} of {amounts.size} rows "
+                f"are {what}, the first in row {int(is_wrong.argmax())} "
+                f"({amounts[is_wrong.argmax()]:g}). {remedy}."
+            )
+    return amounts
 
 
 def _refuse_on_machines(rows: Rows, what: str, example: str) -> None:

@@ -300,7 +300,23 @@ class GivenFolds:
             folds.append(Fold(*(part[part >= 0] for part in moved)))
         of_splitter = f" of {type(cv).__name__}" if hasattr(cv, "split") else ""
         found = cls(folds, name, f"out of fold{of_splitter}")
-        found._check()
+        if not folds:
+            raise ValueError(f"{name} makes no fold: give at least one pair of positions.")
+        for k, fold in enumerate(folds):
+            for what, part in (("trains on", fold.training), ("holds out", fold.held)):
+                if not part.size:
+                    raise ValueError(
+                        f"fold {k} of {name} {what} none of the rows: give another splitter."
+                    )
+        rows, times = np.unique(found.held, return_counts=True)
+        if (twice := rows[times > 1]).size:
+            names = join_truncated(list(map(str, twice.tolist())), 3)
+            raise ValueError(
+                f"{name} holds out {twice.size} rows more than once, such as {names}, and a "
+                f"row is measured by one booster: take a splitter whose held-out parts do not "
+                f"overlap, such as KFold in the place of RepeatedKFold, or ShuffleSplit with "
+                f"n_splits=1."
+            )
         return found
 
     @classmethod
@@ -361,26 +377,6 @@ class GivenFolds:
             for rows, first, last in self.periods
         ]
 
-    def _check(self) -> None:
-        """Refuse folds that lack rows, and rows that are held out twice."""
-        if not self.folds:
-            raise ValueError(f"{self.name} makes no fold: give at least one pair of positions.")
-        for k, fold in enumerate(self.folds):
-            for what, part in (("trains on", fold.training), ("holds out", fold.held)):
-                if not part.size:
-                    raise ValueError(
-                        f"fold {k} of {self.name} {what} none of the rows: give another splitter."
-                    )
-        rows, times = np.unique(self.held, return_counts=True)
-        if (twice := rows[times > 1]).size:
-            names = join_truncated(list(map(str, twice.tolist())), 3)
-            raise ValueError(
-                f"{self.name} holds out {twice.size} rows more than once, such as {names}, and a "
-                f"row is measured by one booster: take a splitter whose held-out parts do not "
-                f"overlap, such as KFold in the place of RepeatedKFold, or ShuffleSplit with "
-                f"n_splits=1."
-            )
-
 
 def check_splitter(cv: Any) -> None:
     """Refuse what is neither a splitter nor a collection of pairs of positions."""
@@ -400,35 +396,35 @@ def check_splitter(cv: Any) -> None:
 
 
 def _read_pair(pair: Any, n: int, name: str) -> tuple[Codes, Codes]:
-    """Read the positions of training and held-out rows."""
+    """Read the positions of training and held-out rows, ascending."""
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise ValueError(f"{name} must be a pair (train, test) of positions, got {pair!r:.60}.")
-    training, held = (_read_positions(part, n, name) for part in pair)
+    parts: list[Codes] = []
+    for found in map(np.asarray, pair):
+        if found.dtype == bool and found.shape == (n,):
+            parts.append(np.flatnonzero(found))
+            continue
+        if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+            raise ValueError(
+                f"{name} has a part of type {found.dtype} and shape {found.shape}: give the "
+                f"positions of rows."
+            )
+        rows = np.unique(found).astype(np.intp)
+        if rows.size and not 0 <= rows[0] <= rows[-1] < n:
+            outside = rows[0] if rows[0] < 0 else rows[-1]
+            raise ValueError(
+                f"{name} has position {outside}, and there are {n} rows: count from 0."
+            )
+        if rows.size < found.size:
+            raise ValueError(
+                f"{name} has {found.size - rows.size} repeated positions: give each row once, and "
+                f"its weight as sample_weight."
+            )
+        parts.append(rows)
+    training, held = parts
     if (both := np.intersect1d(training, held)).size:
         raise ValueError(
             f"{name} trains on {both.size} rows that it holds out, such as row {both[0]}: its two "
             f"parts must not overlap."
         )
     return training, held
-
-
-def _read_positions(part: Any, n: int, name: str) -> Codes:
-    """Read positions, ascending."""
-    found = np.asarray(part)
-    if found.dtype == bool and found.shape == (n,):
-        return np.flatnonzero(found)
-    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
-        raise ValueError(
-            f"{name} has a part of type {found.dtype} and shape {found.shape}: give the positions "
-            f"of rows."
-        )
-    rows = np.unique(found).astype(np.intp)
-    if rows.size and not 0 <= rows[0] <= rows[-1] < n:
-        outside = rows[0] if rows[0] < 0 else rows[-1]
-        raise ValueError(f"{name} has position {outside}, and there are {n} rows: count from 0.")
-    if rows.size < found.size:
-        raise ValueError(
-            f"{name} has {found.size - rows.size} repeated positions: give each row once, and its "
-            f"weight as sample_weight."
-        )
-    return rows

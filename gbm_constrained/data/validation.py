@@ -28,7 +28,6 @@ from gbm_constrained._dataframes import (
     is_masked,
     names_of,
     native_column_at,
-    never_equal,
     order_of,
     repeated_names,
 )
@@ -39,7 +38,7 @@ from gbm_constrained._messages import is_finite
 from gbm_constrained._typing import Array
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.selectors import to_python_scalar
-from gbm_constrained.data.exact_sums import Communicator, SingleMachine
+from gbm_constrained.data.exact_sums import Communicator
 
 
 def is_finite_number(value: Any) -> bool:
@@ -55,14 +54,13 @@ def check_share(name: str, value: Any) -> None:
 
 def check_labels(
     y: Any,
-    name: str = "y",
-    communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
+    communicator: Communicator = Communicator(),  # noqa: B008 - has no state
 ) -> tuple[NDArray[np.generic], Array]:
     """Find the sorted classes of the labels of all machines, and the class index of each row."""
-    labels = as_labels(y, name)
+    labels = as_labels(y)
     if labels.dtype.kind == "f" and (labels != np.round(labels)).any():
         raise ValueError(
-            f"Unknown label type: {name} is continuous, with values such as "
+            "Unknown label type: y is continuous, with values such as "
             f"{labels[labels != np.round(labels)][0]}: a classifier needs class labels."
         )
     try:
@@ -72,12 +70,12 @@ def check_labels(
     except TypeError:
         kinds = sorted({type(label).__name__ for label in labels})
         raise ValueError(
-            f"{name} holds labels of several types ({', '.join(kinds)}), which have no order: "
+            f"y holds labels of several types ({', '.join(kinds)}), which have no order: "
             f"make them all numbers or all texts."
         ) from None
     if classes.size < 2:
         raise ValueError(
-            f"{name} holds one class only ({classes.tolist()}): a constrained classifier needs "
+            f"y holds one class only ({classes.tolist()}): a constrained classifier needs "
             f"rows of at least two."
         )
     return classes, np.searchsorted(classes, labels).astype(np.intp)
@@ -180,7 +178,11 @@ def refuse_strange(
 
     The libraries would take all of these values as missing.
     """
-    if never_equal(categories, found):
+    kinds = {
+        "number" if pd.api.types.is_numeric_dtype(values) else pd.api.types.infer_dtype(values)
+        for values in (categories, found)
+    }
+    if len(found) and len(kinds) > 1 and not found.isin(categories).any():
         raise TypeError(
             f"{name} has {found.tolist()[0]!r} in column {column!r}, where the categories of X "
             f"are of another type, such as {categories.tolist()[0]!r}: give values of that type."
@@ -191,7 +193,7 @@ def check_weight(
     weight: Any,
     n_samples: int,
     name: str = "sample_weight",
-    communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
+    communicator: Communicator = Communicator(),  # noqa: B008 - has no state
 ) -> NDArray[np.float64] | None:
     """Convert sample weights to float64, and refuse weights that single precision cannot hold.
 
@@ -384,14 +386,16 @@ class RowAlignment:
 
     def check(self, arguments: Mapping[str, Any]) -> None:
         """Refuse arguments, by name, that have equal row labels in different orders."""
-        first: tuple[str, pd.Index[Any]] | None = None
+        found: list[tuple[str, pd.Index[Any]]] = []
         for name, values in arguments.items():
             refuse_lazy(values, name)
-        for name, index in _indexes(arguments):
-            if first is None:
-                first = name, index
-            else:
-                self._compare(*first, name, index)
+            columns = {name: values}
+            if isinstance(values, Mapping):
+                columns = {f"{name}[{column!r}]": each for column, each in values.items()}
+            indexes = [(each, index_of(of_each)) for each, of_each in columns.items()]
+            found += [(each, index) for each, index in indexes if index is not None]
+        for name, index in found[1:]:
+            self._compare(*found[0], name, index)
 
     def _compare(
         self, reference: str, expected: pd.Index[Any], name: str, found: pd.Index[Any]
@@ -453,15 +457,3 @@ def row_labels_of(constraints: Iterable[Constraint]) -> dict[str, pd.DataFrame]:
                 if index is not None:
                     found[f"{what} of {constraint}"] = pd.DataFrame(index=index)
     return found
-
-
-def _indexes(arguments: Mapping[str, Any]) -> Iterator[tuple[str, pd.Index[Any]]]:
-    """Iterate over names and row labels of arguments, and of the columns of a dict."""
-    for name, values in arguments.items():
-        columns = {name: values}
-        if isinstance(values, Mapping):
-            columns = {f"{name}[{column!r}]": each for column, each in values.items()}
-        for each, of_each in columns.items():
-            index = index_of(of_each)
-            if index is not None:
-                yield each, index

@@ -28,7 +28,7 @@ from scipy import sparse
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.data.cells import MOST_CELLS, Cells, View
-from gbm_constrained.data.exact_sums import Communicator, SingleMachine
+from gbm_constrained.data.exact_sums import Communicator
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import JointCells
 
@@ -517,7 +517,7 @@ class JointRows:
             for v, view in enumerate(cells.views)
         )
         cells.rows = Rows(self.joint.labels[joint_cells], cells.classes, weight)
-        cells.communicator = SingleMachine()
+        cells.communicator = Communicator()
         cells.reduce_sum = cells.communicator.sum
         return cells
 

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.data.exact_sums import Communicator, SingleMachine, round_weights
+from gbm_constrained.data.exact_sums import Communicator, round_weights
 from gbm_constrained.decision.histograms import (
     ENTRIES,
     Candidates,
@@ -863,7 +863,7 @@ def match_selection_rate(
     margin: Array,
     share: float,
     weight: Array,
-    communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
+    communicator: Communicator = Communicator(),  # noqa: B008 - has no state
 ) -> Float:
     """Find the shift under which about a given share of the weight is decided as class 1.
 

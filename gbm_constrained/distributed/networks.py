@@ -35,7 +35,7 @@ RankFunction = Callable[[Shard, Plan, Communicator], RankResult]
 """Trains on the rows of one machine."""
 
 
-class CollectiveCommunicator:
+class CollectiveCommunicator(Communicator):
     """A communicator over ``xgboost.collective``, inside its ``CommunicatorContext``.
 
     The context belongs to the thread that has entered it, and so does this object.

@@ -33,11 +33,12 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from numbers import Real
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -45,9 +46,8 @@ import pandas as pd
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
-from gbm_constrained.data.exact_sums import Communicator, SingleMachine, is_any
+from gbm_constrained.data.exact_sums import Communicator, is_any
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.reductions.mixtures import Observe, SearchStep
 from gbm_constrained.solvers.base import Record
 
 __all__ = ["ConstraintCallback", "ConstraintState"]
@@ -55,16 +55,19 @@ __all__ = ["ConstraintCallback", "ConstraintState"]
 
 # Share of the limit that is left for choosing the decision and for the reports.
 FINALIZING_SHARE = 0.1
-GIVEN_UP = ("has_no_multipliers", "has_fewer_passes")  # Attributes of a limit.
 
 
-def refuse_time_limit_without_constraints(time_limit: Any) -> None:
-    """Refuse a time limit of a fit that is left to the library."""
-    if time_limit is not None:
-        raise ValueError(
-            f"time_limit={time_limit!r} ends fits under constraints or for a metric, and there "
-            f"are none: give constraints, maximize= or minimize=, or leave time_limit out."
-        )
+def refuse_without_constraints(*, time_limit: Any = None, checkpoint: Any = None) -> None:
+    """Refuse a time limit and a checkpoint of a fit that is left to the library."""
+    for name, value, does in (
+        ("checkpoint", checkpoint, "saves"),
+        ("time_limit", time_limit, "ends"),
+    ):
+        if value is not None:
+            raise ValueError(
+                f"{name}={value!r} {does} fits under constraints or for a metric, and there are "
+                f"none: give constraints, maximize= or minimize=, or leave {name} out."
+            )
 
 
 class TimeLimit:
@@ -90,7 +93,7 @@ class TimeLimit:
         self.seconds = seconds
         self.has_no_multipliers = False
         self.has_fewer_passes = False
-        self.communicator: Communicator = SingleMachine()
+        self.communicator: Communicator = Communicator()
         self.started = time.perf_counter()
         self.pace: tuple[float, float] | None = None  # Seconds before the rounds, and of each.
         self._left = math.inf if seconds is None else (1.0 - FINALIZING_SHARE) * float(seconds)
@@ -312,7 +315,7 @@ class CallbackNotifier:
         Time that the fit may take.
     unit : {"rounds", "iterations"}, default="rounds"
         Unit of messages: boosting rounds, or iterations of a linear learner.
-    communicator : Communicator, default=SingleMachine()
+    communicator : Communicator, default=Communicator()
         Machines that fit together. A callback on any of them ends training on all.
     learning_rate : float, default=1
         That of the rounds; with one, a single round is a model.
@@ -329,7 +332,17 @@ class CallbackNotifier:
         Whether a callback or the time limit has ended a phase.
     stops : list of [cause, phase, rounds]
         Cause, phase and rounds of each end.
+    end_of_search : str or None
+        What has ended the search for decisions by a metric, if anything has.
     """
+
+    # What each attribute of the time limit says that was given up.
+    given_up: ClassVar[Mapping[str, str]] = {
+        "has_no_multipliers": "left no time to try multipliers: the constraints are left to the "
+        "threshold alone.",
+        "has_fewer_passes": "left no time to measure with better multipliers: the constraints may "
+        "cost more errors than they have to.",
+    }
 
     def __init__(
         self,
@@ -338,7 +351,7 @@ class CallbackNotifier:
         rounds_per_iteration: int,
         limit: TimeLimit | None = None,
         unit: str = "rounds",
-        communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
+        communicator: Communicator = Communicator(),  # noqa: B008 - has no state
         learning_rate: float = 1.0,
     ) -> None:
         self.callbacks = callbacks
@@ -350,6 +363,7 @@ class CallbackNotifier:
         self.n_growing = self.n_grown = 0
         self.is_stopped = False
         self.stops: list[list[Any]] = []
+        self.end_of_search: str | None = None
         self._training_since: tuple[int, float] | None = None
 
     def begin_pass(self, n_boosters: int) -> None:
@@ -357,23 +371,7 @@ class CallbackNotifier:
         self.n_grown += self.n_growing
         self.n_growing = n_boosters
 
-    def make_callback(
-        self, phase: Phase, rows: str, compiled: LinearConstraints
-    ) -> Callable[[Record], None] | None:
-        """Make the callback of a solver; None if nobody is to be notified."""
-        if not is_any(self.communicator, bool(self.callbacks)):
-            return None
-
-        def notify(record: Record) -> None:
-            if self._notify(phase, rows, record, compiled):
-                end = record.rounds + self.rounds_per_iteration
-                self._end_after(min(self.n_rounds, end), CALLBACK, phase)
-
-        return notify
-
-    def _notify(
-        self, phase: Phase, rows: str, record: Record, compiled: LinearConstraints
-    ) -> bool:
+    def notify(self, phase: Phase, rows: str, record: Record, compiled: LinearConstraints) -> bool:
         """Notify all callbacks, and say whether one of them asks for the end."""
         is_measuring = phase == "measuring"
         others = self.n_grown if is_measuring else self.n_grown + self.n_growing
@@ -419,9 +417,10 @@ class CallbackNotifier:
         """
         if self.unit == "rounds":
             self.limit.refuse_stump(rounds, self._asked, self.learning_rate)
-        self._end_after(rounds, str(self.limit), phase)
+        self.end_after(rounds, str(self.limit), phase)
 
-    def _end_after(self, rounds: int, cause: str, phase: Phase) -> None:
+    def end_after(self, rounds: int, cause: str, phase: Phase) -> None:
+        """End this phase and all later ones after so many rounds, and note the cause."""
         if not self.is_stopped or rounds < self.n_rounds:
             self.stops.append([cause, phase, rounds])
         self.n_rounds, self.is_stopped = rounds, True
@@ -436,48 +435,46 @@ class CallbackNotifier:
         ]
         if any(phase == "measuring" for _, phase, _ in self.stops) and found:
             found.append("The model has no more rounds than were measured.")
-        return " ".join([*found, *self._given_up()]) or None
-
-    def _given_up(self) -> list[str]:
-        """Say what was given up for want of time."""
-        found = []
-        if self.limit.has_no_multipliers:
+        found += [
+            f"{self.limit} {text}"
+            for name, text in self.given_up.items()
+            if getattr(self.limit, name)
+        ]
+        if self.end_of_search is not None:
             found.append(
-                f"{self.limit} left no time to try multipliers: the constraints are left to the "
-                f"threshold alone."
+                f"{self.end_of_search} ended the search for decisions: they are the best mixture "
+                f"of the rules found until then."
             )
-        if self.limit.has_fewer_passes:
-            found.append(
-                f"{self.limit} left no time to measure with better multipliers: the constraints "
-                f"may cost more errors than they have to."
-            )
-        return found
+        return " ".join(found) or None
 
     @property
     def is_out_of_time(self) -> bool:
-        """Whether the time limit ended a phase."""
-        return any(cause.startswith("time_limit") for cause, _, _ in self.stops)
+        """Whether the time limit ended a phase, or the search for decisions."""
+        causes = [self.end_of_search or "", *(cause for cause, _, _ in self.stops)]
+        return any(cause.startswith("time_limit") for cause in causes)
 
     def warn(self) -> None:
         """Warn of what the time limit ended; an end by a callback is the user's own."""
-        limit = self.limit
+        limit, is_linear = self.limit, self.unit == "iterations"
         if self.is_out_of_time or limit.has_no_multipliers or limit.has_fewer_passes:
-            faster = "fewer rounds at a larger learning rate"
-            if self.unit == "iterations":
-                faster = "a larger tol"
+            faster = "a larger tol" if is_linear else "fewer rounds at a larger learning rate"
             issue_warning(f"{self.message} Give more time, or ask for {faster}.", "GC303")
 
     def state(self) -> dict[str, Any]:
         """Give what has ended, for a checkpoint."""
-        given_up = {name: getattr(self.limit, name) for name in GIVEN_UP}
-        return {"stops": [*self.stops], **given_up}
+        limit = self.limit
+        return {
+            "stops": [*self.stops],
+            "has_no_multipliers": limit.has_no_multipliers,
+            "has_fewer_passes": limit.has_fewer_passes,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take over what has ended; seconds are counted anew."""
-        for name in GIVEN_UP:
-            setattr(self.limit, name, state[name])
+        self.limit.has_no_multipliers = state["has_no_multipliers"]
+        self.limit.has_fewer_passes = state["has_fewer_passes"]
         for cause, phase, rounds in state["stops"]:
-            self._end_after(rounds, cause, phase)
+            self.end_after(rounds, cause, phase)
 
 
 class Progress:
@@ -498,7 +495,8 @@ class Progress:
 
     def __init__(self, unit: str, *, lines: bool = False) -> None:
         self.unit = unit
-        self._lines = lines or not _shows_bars()
+        shows_bars = "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
+        self._lines = lines or not shows_bars
         self._last = time.perf_counter()
         self._bar: Any = None
 
@@ -507,12 +505,26 @@ class Progress:
         if self._bar is None and time.perf_counter() - self._last < self.DELAY:
             return
         if self._bar is None and not self._lines:
-            self._bar = self._make_bar(state)
-        if self._bar is None:
+            try:
+                from tqdm.auto import tqdm  # Its import takes longer than many a fit.
+            except ImportError:
+                self._lines = True
+            else:
+                self._bar = bar = tqdm(
+                    total=state.total,
+                    initial=state.done,
+                    unit=self.unit,
+                    leave=False,
+                    dynamic_ncols=True,
+                )
+                # The rounds before the bar appeared count for the time that is left.
+                bar.initial, bar.start_t = 0, bar.start_t - state.seconds
+        if self._lines:
             self._last = time.perf_counter()
             left = "?"  # Before the first round there is nothing to estimate from.
             if state.done:
-                left = _clock((state.total - state.done) * state.seconds / state.done)
+                seconds = round((state.total - state.done) * state.seconds / state.done)
+                left = str(timedelta(seconds=seconds)).removeprefix("0:").removeprefix("0")
             done = f"[{state.done}/{state.total} {self.unit}s, {left} left]"
             print(f"{done} {_summary(state)}", file=sys.stderr, flush=True)
             return
@@ -520,29 +532,11 @@ class Progress:
         self._bar.set_postfix_str(_summary(state), refresh=False)
         self._bar.update(state.done - self._bar.n)
 
-    def _make_bar(self, state: ConstraintState) -> Any:
-        try:
-            from tqdm.auto import tqdm  # Its import takes longer than many a fit.
-        except ImportError:
-            self._lines = True
-            return None
-        bar = tqdm(
-            total=state.total, initial=state.done, unit=self.unit, leave=False, dynamic_ncols=True
-        )
-        # The rounds before the bar appeared count for the time that is left.
-        bar.initial, bar.start_t = 0, bar.start_t - state.seconds
-        return bar
-
     def close(self) -> None:
         """Remove the bar; the next call makes a new one."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
-
-
-def _shows_bars() -> bool:
-    """Whether the standard error stream is a terminal, or that of a notebook."""
-    return "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
 
 
 def _summary(state: ConstraintState) -> str:
@@ -561,85 +555,17 @@ def _summary(state: ConstraintState) -> str:
     return f"{state.rows}: objective {state.objective:.4f}, {worst}"
 
 
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
-
-
 class SearchNotifier(CallbackNotifier):
-    """Notifies callbacks of each call of an oracle, and decides when the search ends.
+    """Notifier of a fit for a metric, whose boosters are trained by the library alone.
 
-    Its boosters are trained by the library alone, whose rounds no constraint callback sees.
-
-    Attributes
-    ----------
-    is_search_over : bool
-        Whether a callback or the time limit has ended the search.
+    Callbacks are notified of each call of an oracle, and of no boosting round.
     """
 
-    is_search_over = False
-    _n_calls = 0
-    _end_of_search: str | None = None
-
-    def notify_of_call(
-        self, rows: str, compiled: LinearConstraints, value: float, functionals: Float
-    ) -> None:
-        """Notify callbacks of a mixture before a call of the oracle.
-
-        Parameters
-        ----------
-        rows : str
-            Name of the rows that decisions are counted on.
-        compiled : LinearConstraints
-            The user's constraints on these rows.
-        value : float
-            The metric of the mixture.
-        functionals : ndarray of shape (n_functionals,)
-            Its functionals.
-        """
-        record = Record(
-            iteration=self._n_calls,
-            rounds=self.n_rounds,
-            objective=value,
-            error=np.nan,
-            rates=compiled.rows_of(functionals),
-            functionals=functionals,
-            bounds=compiled.b,
-            multipliers=np.full(len(compiled), np.nan),
-            bregman=np.nan,
-            seconds=time.perf_counter() - self.limit.started,
-        )
-        self._n_calls += 1
-        if self._notify("measuring", rows, record, compiled):
-            self.end_search(CALLBACK)
-
-    def end_search(self, cause: str) -> None:
-        """End this search and all that would follow."""
-        if not self.is_search_over:
-            self._end_of_search = cause
-        self.is_search_over = True
-
-    @property
-    def is_out_of_time(self) -> bool:
-        """Whether the time limit ended training or the search."""
-        by_time = (self._end_of_search or "").startswith("time_limit")
-        return by_time or super().is_out_of_time
-
-    def _given_up(self) -> list[str]:
-        """Say what was given up for want of time, and what ended the search."""
-        found = []
-        if self.limit.has_fewer_passes:
-            found.append(
-                f"{self.limit} left no time to grow boosters at the costs of the metric: the "
-                f"decisions are those of Reduction(oracle='plug_in')."
-            )
-        if self._end_of_search is not None:
-            found.append(
-                f"{self._end_of_search} ended the search for decisions: they are the best mixture "
-                f"of the rules found until then."
-            )
-        return found
+    given_up: ClassVar[Mapping[str, str]] = {
+        "has_fewer_passes": "left no time to grow boosters at the costs of the metric: the "
+        "decisions are those of Reduction(oracle='plug_in').",
+    }
+    n_calls = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -670,44 +596,41 @@ class SearchWatch:
     def is_over(self) -> bool:
         """Whether a callback or the time limit has ended the search; the limit may end it now."""
         notifier = self.notifier
-        if not notifier.limit.has_time_for(self.reserved()):
-            notifier.end_search(str(notifier.limit))
-        return notifier.is_search_over
+        if notifier.end_of_search is None and not notifier.limit.has_time_for(self.reserved()):
+            notifier.end_of_search = str(notifier.limit)
+        return notifier.end_of_search is not None
 
-    def observe_decisions(
-        self, value: Callable[[Float], float], *, is_shown: bool
-    ) -> Callable[[Float], bool]:
-        """Make the observer of a search for weights, given what computes the loss.
-
-        Callbacks are not notified of a search on some of the rows, which assesses another.
-        """
-        notifier, compiled = self.notifier, self.compiled
-
-        def observe(u: Float) -> bool:
-            if is_shown and notifier.callbacks and not notifier.is_search_over:
-                own, rows = u[: compiled.constant.size], f"{self.rows}, counted by labels"
-                notifier.notify_of_call(rows, compiled, self.to_metric(value(u)), own)
-            return self.is_over
-
-        return observe
-
-    def observe(self, counted_by: str | None) -> Observe:
-        """Make the observer of a reduction.
+    def notify(self, counted_by: str | None, value: float, u: Float) -> bool:
+        """Notify callbacks of a mixture before a call of the oracle; say whether the search ends.
 
         Parameters
         ----------
         counted_by : {"probabilities", "labels"} or None
             How decisions are counted. With None callbacks are not notified: the search is one on
             some of the rows, which assesses another.
+        value : float
+            Loss of the mixture.
+        u : ndarray
+            Its functionals.
         """
         notifier, compiled = self.notifier, self.compiled
-
-        def observe(step: SearchStep, u: Float) -> bool:
-            is_shown = counted_by is not None and bool(notifier.callbacks)
-            if is_shown and not notifier.is_search_over:
-                own = u[: compiled.constant.size]
-                rows = f"{self.rows}, counted by {counted_by}"
-                notifier.notify_of_call(rows, compiled, self.to_metric(step.value), own)
+        if counted_by is None or not notifier.callbacks or notifier.end_of_search is not None:
             return self.is_over
-
-        return observe
+        functionals = u[: compiled.constant.size]
+        record = Record(
+            iteration=notifier.n_calls,
+            rounds=notifier.n_rounds,
+            objective=self.to_metric(value),
+            error=np.nan,
+            rates=compiled.rows_of(functionals),
+            functionals=functionals,
+            bounds=compiled.b,
+            multipliers=np.full(len(compiled), np.nan),
+            bregman=np.nan,
+            seconds=time.perf_counter() - notifier.limit.started,
+        )
+        notifier.n_calls += 1
+        rows = f"{self.rows}, counted by {counted_by}"
+        if notifier.notify("measuring", rows, record, compiled):
+            notifier.end_of_search = CALLBACK
+        return self.is_over

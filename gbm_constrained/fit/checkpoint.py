@@ -25,6 +25,7 @@ from scipy.special import expit
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._version import __version__
 from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.fit_data import FitData
 from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -53,7 +54,18 @@ class CheckpointFile:
             raise TypeError(f"checkpoint must be the path of a file, got {path!r}.")
         self.path = Path(path)
         self._fingerprint, self._machine = dict(fingerprint), _describe_machine()
-        self._check_folder()
+        folder = self.path.parent
+        if self.path.is_dir() or not folder.is_dir():
+            what = "is a folder" if self.path.is_dir() else "is in a folder that is not there"
+            raise ValueError(
+                f"checkpoint={str(self.path)!r} {what}: give the path of a file in a folder that "
+                f"exists."
+            )
+        if not os.access(folder, os.W_OK):
+            raise ValueError(
+                f"checkpoint={str(self.path)!r} cannot be written: {str(folder)!r} does not "
+                f"permit it. Give another path."
+            )
         self._partial = self.path.with_name(self.path.name + ".partial")
         self.passes: list[State] = self._read() if self.path.exists() else []
 
@@ -80,20 +92,6 @@ class CheckpointFile:
             with contextlib.suppress(OSError):  # A file that stays does no harm.
                 path.unlink()
 
-    def _check_folder(self) -> None:
-        folder = self.path.parent
-        if self.path.is_dir() or not folder.is_dir():
-            what = "is a folder" if self.path.is_dir() else "is in a folder that is not there"
-            raise ValueError(
-                f"checkpoint={str(self.path)!r} {what}: give the path of a file in a folder that "
-                f"exists."
-            )
-        if not os.access(folder, os.W_OK):
-            raise ValueError(
-                f"checkpoint={str(self.path)!r} cannot be written: {str(folder)!r} does not "
-                f"permit it. Give another path."
-            )
-
     def _read(self) -> list[State]:
         try:
             document = _read_archive(self.path)
@@ -109,11 +107,6 @@ class CheckpointFile:
                 f"checkpoint={str(self.path)!r} cannot be resumed from: the file {reason}. "
                 f"Delete the file to start anew, or give another path."
             )
-        self._refuse_another(document)
-        passes: list[State] = document["passes"]
-        return passes
-
-    def _refuse_another(self, document: State) -> None:
         before, now = document["fingerprint"], self._fingerprint
         differing = [
             _describe_difference(name, before.get(name), now.get(name))
@@ -134,31 +127,29 @@ class CheckpointFile:
                 f"that of an uninterrupted fit.",
                 "GC302",
             )
-
-
-def refuse_without_constraints(checkpoint: Any) -> None:
-    """Refuse a checkpoint of a fit without constraints, which the library does by itself."""
-    if checkpoint is not None:
-        raise ValueError(
-            f"checkpoint={checkpoint!r} saves fits under constraints or for a metric, and there "
-            f"are none: give constraints, maximize= or minimize=, or leave checkpoint out."
-        )
+        passes: list[State] = document["passes"]
+        return passes
 
 
 def open_checkpoint(
     path: Any,
     estimator: Any,
     arguments: Mapping[str, Any],
+    data: FitData,
     compiled: LinearConstraints,
     cells: Cells,
 ) -> CheckpointFile | None:
     """Open the checkpoint of a fit; None without a path.
 
-    Parameters of the `estimator`, `arguments` of its ``fit``, and what its constraints compile to
-    must be those of the fit in the file. Each of several machines has a file of its own.
+    Parameters of the `estimator`, `arguments` of its ``fit``, its given folds (for a splitter may
+    draw others each time), and what its constraints compile to must be those of the fit in the
+    file. Each of several machines has a file of its own.
     """
     if path is None:
         return None
+    if data.given_folds is not None:
+        folds = [(fold.training, fold.held) for fold in data.given_folds.folds]
+        arguments = {**arguments, "folds": folds}
     tables = {
         "constraints": compiled.constraints,
         "rows": compiled.rows,
@@ -170,12 +161,12 @@ def open_checkpoint(
         "weight": cells.weight,
     }
     communicator = cells.communicator
-    if communicator.holds_all_rows:
-        return CheckpointFile(path, describe_fit(estimator, arguments, tables))
-    of_machine = f"{os.fspath(path)}.{communicator.rank + 1}-of-{communicator.size}"
-    file = CheckpointFile(of_machine, describe_fit(estimator, arguments, tables))
-    # The fit may have ended while some of the machines had saved a pass.
-    del file.passes[min(communicator.gather(len(file.passes))) :]
+    if not communicator.holds_all_rows:
+        path = f"{os.fspath(path)}.{communicator.rank + 1}-of-{communicator.size}"
+    file = CheckpointFile(path, describe_fit(estimator, arguments, tables))
+    if not communicator.holds_all_rows:
+        # The fit may have ended while some of the machines had saved a pass.
+        del file.passes[min(communicator.gather(len(file.passes))) :]
     return file
 
 

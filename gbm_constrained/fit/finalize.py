@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -36,7 +36,7 @@ from gbm_constrained.decision.evaluation_set import (
 )
 from gbm_constrained.decision.groups import GroupOffsets, choose_prefix_for_groups
 from gbm_constrained.decision.guarantees import certify, conformal_bounds, control_risk
-from gbm_constrained.decision.regression import Affine, PredictedRows, choose_map
+from gbm_constrained.decision.regression import Affine, choose_map
 from gbm_constrained.decision.rules import (
     Choice,
     Scores,
@@ -48,16 +48,16 @@ from gbm_constrained.decision.rules import (
 from gbm_constrained.evaluation.assessment import Feasibility, ReturnedModel, assess
 from gbm_constrained.evaluation.audit import (
     PERIOD_COLUMNS,
+    Measure,
     MetricOnRows,
     measure_decisions,
-    measure_predictions,
     period_frame,
     plain_time,
     set_column_types,
 )
 from gbm_constrained.evaluation.verdicts import TooFewRows, find_too_few_rows
 from gbm_constrained.fit.cross_fit import measure_optimism
-from gbm_constrained.fit.fit import ConstrainedFit, Measured, transfer_offsets
+from gbm_constrained.fit.fit import ConstrainedFit, transfer_offsets
 from gbm_constrained.fit.metric_fit import MetricFit, MetricResult
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -97,14 +97,16 @@ class ModelScores:
     Rows that fold boosters hold out are scored by the booster that has not seen them, all others
     by the trained model.
 
-    `known` are scores of the training rows that have been computed, by rounds.
+    `margin` are the scores of the training rows after some rounds, if they are known.
     """
 
     def __init__(
-        self, trained: TrainedModel, measured: Measured, known: dict[int, Array] | None = None
+        self, fit: ConstrainedFit, trained: TrainedModel, rounds: int, margin: Array | None
     ) -> None:
-        self.trained, self.measured = trained, measured
-        self._training = dict(known or {})
+        self.trained, self.measured = trained, fit.measured
+        self._training: dict[int, Array] = {}
+        if margin is not None and not fit.has_offset:
+            self._training[rounds] = margin
         self._offsets: GroupOffsets | None = None
         self._added: Float | None = None  # Offsets of the training rows.
 
@@ -292,16 +294,6 @@ class FinalModel:
         return bool(self.shift.any()) or self.has_offsets
 
     @property
-    def is_changed(self) -> bool:
-        """Whether decisions or probabilities differ from those of the trained booster."""
-        return self.is_shifted or not self.affine.is_identity
-
-    @property
-    def shift_of_mapped(self) -> Float:
-        """Shift of mapped scores, by which they decide as shifted scores do."""
-        return self.affine.scale * self.shift - self.affine.shift
-
-    @property
     def has_training_verdicts(self) -> bool:
         """Whether the verdict on some constraint is by the training rows, for want of others."""
         if self.feasibility is not None:
@@ -464,8 +456,8 @@ def describe_mixture(
     def average(functionals: Mapping[int, Float]) -> Float:
         return np.asarray(probability @ np.array([functionals[t] for t in chosen]))
 
-    def average_counts(counts: Callable[[int], CellCounts]) -> CellCounts:
-        tables = [counts(t) for t in chosen]
+    def average_counts(counted: Iterable[CellCounts]) -> CellCounts:
+        tables = list(counted)
         means = (
             np.tensordot(probability, np.stack([getattr(t, name) for t in tables]), axes=1)
             for name in ("weight", "square", "count")
@@ -480,21 +472,18 @@ def describe_mixture(
     for held in {*fit.evaluation_sets, *fit.reporting_rows}:
         held.functionals_in[rounds] = average(held.functionals_in)
 
-    def outcome_of(held: EvaluationSet) -> Outcome:
-        counts = average_counts(lambda t: held.counts(held.decisions(scores.held_out(held, t))))
-        outcome = Outcome.of_counts(held.compiled, counts, held.source)
+    outcomes = []
+    for held in fit.reporting_rows:
+        counted = (held.counts(held.decisions(scores.held_out(held, t))) for t in chosen)
+        outcome = Outcome.of_counts(held.compiled, average_counts(counted), held.source)
         outcome = replace(outcome, functionals=held.functionals_in[rounds])
-        return model.layout.lay_out(outcome)
-
-    if outcomes := list(map(outcome_of, fit.reporting_rows)):
+        outcomes.append(model.layout.lay_out(outcome))
+    if outcomes:
         model.outcome = outcomes[0].complete_by(outcomes[-1], model.layout.compiled)
     if model.has_training_verdicts:
         lagrangian, cells = fit.solver.lagrangian, fit.problem.cells
-        counts = average_counts(
-            lambda t: CellCounts.of_shares(
-                cells, lagrangian.at(scores.training(t)).statistics().predicted
-            )
-        )
+        predicted = (lagrangian.at(scores.training(t)).statistics().predicted for t in chosen)
+        counts = average_counts(CellCounts.of_shares(cells, shares) for shares in predicted)
         _add_training_intervals(fit, model, counts)
     return model
 
@@ -632,35 +621,24 @@ def _transfer_shift(fit: ConstrainedFit, scores: ModelScores, model: FinalModel)
         )
 
 
-def report_periods(
-    fit: ConstrainedFit, scores: ModelScores, model: FinalModel
-) -> pd.DataFrame | None:
-    """Tabulate the constraints in each held-out period, by the decisions that are reported.
+def report_periods(fit: ConstrainedFit, measure: Callable[[], Measure]) -> pd.DataFrame | None:
+    """Tabulate the constraints in each held-out period, by what `measure` makes.
 
-    There is no table without periods, or of a randomised classifier.
+    There is no table without periods.
     """
-    held, given, decided = fit.measured.rows, fit.data.given_folds, model.decided
-    if held is None or given is None or not given.periods or decided is None:
-        return None
-    assert model.choice is not None
-    margin = scores.held_out(held, model.choice.rounds)
-    final = final_scores(fit, margin, model, model.choice.shift)
-    scored = score_decisions(held.lagrangian, held.compiled, final, decided)
-    rows = fit.data.rows.take(given.held)
-    measure = measure_decisions(scored)
-    return period_frame(rows, fit.problem.compiled, measure, given.held_periods)
-
-
-def report_periods_of_numbers(
-    fit: ConstrainedFit, held: PredictedRows, score: Array
-) -> pd.DataFrame | None:
-    """Tabulate the constraints of a regressor in each held-out period, at its final scores."""
     given = fit.data.given_folds
     if given is None or not given.periods:
         return None
     rows = fit.data.rows.take(given.held)
-    measure = measure_predictions(held, score)
-    return period_frame(rows, fit.problem.compiled, measure, given.held_periods)
+    return period_frame(rows, fit.problem.compiled, measure(), given.held_periods)
+
+
+def _measure_held_out(fit: ConstrainedFit, scores: ModelScores, model: FinalModel) -> Measure:
+    """Make what measures the decisions that are reported on some of the held-out rows."""
+    held, choice, decided = fit.measured.rows, model.choice, model.decided
+    assert held is not None and choice is not None and decided is not None  # noqa: PT018
+    final = final_scores(fit, scores.held_out(held, choice.rounds), model, choice.shift)
+    return measure_decisions(score_decisions(held.lagrangian, held.compiled, final, decided))
 
 
 def report_periods_of_metric(fit: MetricFit, result: MetricResult) -> pd.DataFrame | None:
@@ -719,19 +697,22 @@ def finalize(
     `rounds` are those of the whole ensemble, fewer than were trained after early stopping;
     `margin` are the scores of the training rows after these rounds, if they are known.
     """
-    known = {} if margin is None or fit.has_offset else {rounds: margin}
-    scores = ModelScores(trained, fit.measured, known)
+    scores = ModelScores(fit, trained, rounds, margin)
     model = choose_decision(fit, scores, rounds)
     if model.offsets is not None:
         scores = scores.with_offsets(model.offsets, fit.data.rows)
-    model.periods = report_periods(fit, scores, model)
+    if model.decided is not None:  # There is no table of a randomised classifier.
+        model.periods = report_periods(fit, lambda: _measure_held_out(fit, scores, model))
+    is_changed = model.is_shifted or not model.affine.is_identity
     for held in fit.evaluation_sets:
-        _measure_evaluation_set(fit, scores, model, held)
+        is_known = model.rounds in held.functionals_in and not is_changed
+        if held is fit.evaluation_sets[-1] or not is_known:
+            _measure_evaluation_set(fit, scores, model, held)
     # To score all training rows again takes as long as a fifth of a fit. So the solver's record is
     # taken if the report needs nothing beside it. Pair rates of a record are from bins of scores
     # where rows are many (PairRows.tables), and exact in all other reports.
     needs_scores = (
-        model.is_changed
+        is_changed
         or model.prefixes is not None
         or is_refutable(fit, model)
         or model.has_training_verdicts
@@ -769,13 +750,10 @@ def _measure_evaluation_set(
     fit: ConstrainedFit, scores: ModelScores, model: FinalModel, held: EvaluationSet
 ) -> None:
     """Measure an evaluation set at the scores of the returned model."""
-    is_last = held is fit.evaluation_sets[-1]
-    if not (is_last or model.rounds not in held.functionals_in or model.is_changed):
-        return
     final = final_scores(fit, scores.held_out(held, model.rounds), model)
     # Rows that moved the multipliers report if nothing was chosen by them.
     is_evidence = held is not fit.measured.rows or model.choice is None
-    is_reported = is_last and is_evidence and model.prefixes is None
+    is_reported = held is fit.evaluation_sets[-1] and is_evidence and model.prefixes is None
     if not is_reported or fit.certification is not None:
         statistics = final.statistics(held.lagrangian)
         held.functionals_in[model.rounds] = held.compiled.functionals(statistics)

@@ -27,7 +27,7 @@ have been grown, and some of their messages name no argument. So the sets are ch
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Number
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
@@ -43,6 +43,7 @@ from gbm_constrained.constraints.base import ROUNDING, refuse_priorities
 from gbm_constrained.constraints.checking import check_straight
 from gbm_constrained.constraints.selectors import MISSING
 from gbm_constrained.data.cells import Cells
+from gbm_constrained.data.exact_sums import is_any
 from gbm_constrained.data.fit_data import FitArguments, FitData
 from gbm_constrained.data.splits import Fold, folds_of
 from gbm_constrained.data.validation import (
@@ -54,13 +55,10 @@ from gbm_constrained.data.validation import (
 from gbm_constrained.decision.choose import FoldScores, match_positive_rate, tightened_bounds
 from gbm_constrained.decision.evaluation_set import EvaluationSet, PlainModel, ScoredRows
 from gbm_constrained.decision.groups import GroupOffsets, choose_for_groups, number_of
-from gbm_constrained.decision.guarantees import (
-    GuaranteeRequest,
-    check_guarantee,
-    smallest_values,
-)
+from gbm_constrained.decision.guarantees import GuaranteeRequest, check_guarantee, smallest_values
 from gbm_constrained.decision.violations import standard_errors
 from gbm_constrained.fit.callbacks import (
+    CALLBACK,
     CallbackNotifier,
     MeasuringClock,
     Phase,
@@ -68,7 +66,7 @@ from gbm_constrained.fit.callbacks import (
     TimeLimit,
     check_callbacks,
 )
-from gbm_constrained.fit.checkpoint import CheckpointFile, open_checkpoint
+from gbm_constrained.fit.checkpoint import CheckpointFile
 from gbm_constrained.fit.cross_fit import (
     AFFORDABLE,
     MEMORISED_SHARE,
@@ -91,10 +89,16 @@ from gbm_constrained.fit.options import (
     find_merit,
     no_held_out_rows,
 )
-from gbm_constrained.fit.problem import HOLDOUT_FRACTION, FitProblem, LibrarySettings, TreeLimits
+from gbm_constrained.fit.problem import (
+    HOLDOUT_FRACTION,
+    FitProblem,
+    LibrarySettings,
+    TreeLimits,
+    has_many_rows,
+)
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints, find_levels
-from gbm_constrained.solvers.base import Solver
+from gbm_constrained.solvers.base import Record, Solver
 from gbm_constrained.statistics.counts import CellCounts
 
 
@@ -261,17 +265,15 @@ def _refuse_tables(compiled: LinearConstraints) -> None:
     """Refuse pair rates and calibration errors where decisions alone are moved."""
     for constraint in compiled.constraints:
         if constraint.is_calibration:
-            raise ValueError(
-                f"solver='threshold' moves the threshold alone, and {constraint} is about "
-                f"probabilities, which no threshold changes: use solver='auto', or leave the "
-                f"constraint out."
-            )
-        if constraint.is_pair:
-            raise ValueError(
-                f"solver='threshold' moves the threshold alone, and {constraint} compares scores, "
-                f"whose order no threshold changes: use solver='auto', or leave the constraint "
-                f"out."
-            )
+            why = "is about probabilities, which no threshold changes"
+        elif constraint.is_pair:
+            why = "compares scores, whose order no threshold changes"
+        else:
+            continue
+        raise ValueError(
+            f"solver='threshold' moves the threshold alone, and {constraint} {why}: use "
+            f"solver='auto', or leave the constraint out."
+        )
 
 
 Dividing: TypeAlias = Literal["holdout", "crossfit", "forward"]  # Boosters on parts of the rows.
@@ -587,6 +589,8 @@ class ConstrainedFit:
     ----------
     problem : FitProblem
         Constraints bound to the rows.
+    data : FitData
+        The rows.
     notifier : CallbackNotifier
         Notifies callbacks, and ends training when one of them or the time limit asks for it.
     certification : EvaluationSet or None
@@ -627,12 +631,13 @@ class ConstrainedFit:
             library.n_rounds,
             options.rounds_per_iteration,
             limit,
-            library.unit,
+            "iterations" if library.is_linear else "rounds",
             arguments.machine.communicator,
             library.learning_rate,
         )
         self.library, self.progress = library, progress
         self.options, self.problem = self.problem_class.of(options, arguments, library)
+        self.data: FitData = self.problem.data
         options, compiled = self.options, self.problem.compiled
         options.method.check_problem(compiled, options.iterate)
         if options.solver == "threshold":
@@ -654,11 +659,6 @@ class ConstrainedFit:
         self.is_divisible = self.has_offset = False
 
     @property
-    def data(self) -> FitData:
-        """Rows of the fit."""
-        return self.problem.data
-
-    @property
     def solver(self) -> Solver:
         """Solver that gives the gradients of the model."""
         return self.measured.solver
@@ -674,7 +674,7 @@ class ConstrainedFit:
         method, rate = self.options.method, min(self.library.learning_rate, 1.0)
         given: dict[str, Any] = {
             "progress": max(1.0 - (1.0 - rate) ** self.options.rounds_per_iteration, 1e-3),
-            "lazy": self.library.is_lazy,
+            "lazy": not self.library.is_linear,
             "initial_multipliers": self.problem.initial_multipliers(method.start),
         }
         return method.begin(lagrangian, **{**given, **others})
@@ -685,9 +685,16 @@ class ConstrainedFit:
         return {"schedule": path, "initial_multipliers": None}
 
     def notify_of(self, solver: Solver, phase: Phase, rows: str) -> None:
-        """Notify the callbacks of a solver's iterations."""
-        constraints = solver.lagrangian.constraints
-        solver.callback = self.notifier.make_callback(phase, rows, constraints)
+        """Notify the callbacks of a solver's iterations, which may end the phase."""
+        notifier, compiled = self.notifier, solver.lagrangian.constraints
+
+        def notify(record: Record) -> None:
+            if notifier.notify(phase, rows, record, compiled):
+                end = record.rounds + self.options.rounds_per_iteration
+                notifier.end_after(min(notifier.n_rounds, end), CALLBACK, phase)
+
+        if is_any(notifier.communicator, bool(notifier.callbacks)):
+            solver.callback = notify
 
     def bounds_at(self, lagrangian: Lagrangian) -> BoundsAt:
         """Make the bounds that multipliers move towards, as a function of the last record."""
@@ -705,17 +712,6 @@ class ConstrainedFit:
         """Hide a progress bar until the next iteration."""
         if self.progress is not None:
             self.progress.close()
-
-    def save_to(self, path: Any, estimator: Any, arguments: Mapping[str, Any]) -> None:
-        """Save finished stages to a file from now on, and resume from its finished stages.
-
-        Parameters of the `estimator` and `arguments` of its ``fit`` must be those of the fit in
-        the file. With a `path` of None nothing is saved.
-        """
-        arguments, problem = self.data.with_folds(arguments), self.problem
-        self.checkpoint = open_checkpoint(
-            path, estimator, arguments, problem.compiled, problem.cells
-        )
 
     def measure(
         self,
@@ -757,21 +753,22 @@ class ConstrainedFit:
         if asked == "holdout" and self.evaluation_sets and options.holdout_fraction is None:
             return "evaluation set"
         if asked == "auto" and self.is_divisible:
-            is_holdout = self.problem.has_many_rows and options.cv is None
-            return "holdout" if is_holdout else "crossfit"
-        if options.cv is not None and not self.is_divisible:
+            cells, compiled = self.problem.cells, self.problem.compiled
+            is_large = has_many_rows(cells, compiled, np.unique(compiled.R.indices))
+            return "holdout" if is_large and options.cv is None else "crossfit"
+        if asked != "auto" and asked != "train":
+            if self.is_divisible:
+                return asked
+            refused = "which a model to continue from (it has seen all rows) does not allow"
+            if options.cv is not None:
+                raise ValueError(
+                    f"measure_on={options.cv!r} divides the rows, {refused}: use "
+                    f"measure_on='train'."
+                )
             raise ValueError(
-                f"measure_on={options.cv!r} divides the rows, which a model to continue from (it "
-                f"has seen all rows) does not allow: use measure_on='train'."
+                f"measure_on={asked!r} grows boosters on part of the rows, {refused}: use "
+                f"measure_on='train', or 'holdout' with an evaluation set."
             )
-        if asked in get_args(Dividing) and not self.is_divisible:
-            raise ValueError(
-                f"measure_on={asked!r} grows boosters on part of the rows, which a model to "
-                f"continue from (it has seen all rows) does not allow: use measure_on='train', or "
-                f"'holdout' with an evaluation set."
-            )
-        if asked in ("holdout", "crossfit", "forward"):
-            return asked
         _refuse_without_held_out_rows(options)
         if asked == "auto":
             issue_warning(
@@ -863,27 +860,21 @@ def _refuse_without_held_out_rows(options: SolverOptions) -> None:
     """Refuse options that need rows which the trees have not seen."""
     here = f"measure_on={options.measure_on!r}"
     refuse_priorities(options.constraints, no_held_out_rows(here))
-    others = "'crossfit' or 'holdout' (for continued training with an evaluation set)"
+    unseen = f"rows that the trees have not seen, and {here} takes the training rows here: use"
+    others = f"{unseen} 'crossfit' or 'holdout' (for continued training with an evaluation set)"
     if options.guarantee is not None:
-        raise ValueError(
-            f"guarantee={options.guarantee!r} needs rows that the trees have not seen, "
-            f"and {here} takes the training rows here: use {others}."
-        )
+        raise ValueError(f"guarantee={options.guarantee!r} needs {others}.")
     if options.on_infeasible == "raise":
-        raise ValueError(
-            f"on_infeasible='raise' assesses constraints on rows that the trees have not seen, "
-            f"and {here} takes the training rows here: use {others}, or 'warn'."
-        )
+        raise ValueError(f"on_infeasible='raise' assesses constraints on {others}, or 'warn'.")
     if (parameter := options.group_parameter) is not None:
         raise ValueError(
-            f"{parameter}=True chooses a {GROUP_PARAMETERS[parameter]} for each group on rows "
-            f"that the trees have not seen, and {here} takes the training rows here: use "
+            f"{parameter}=True chooses a {GROUP_PARAMETERS[parameter]} for each group on "
             f"{others}, or {parameter}=False."
         )
     if options.solver == "threshold":
         raise ValueError(
-            f"solver='threshold' is moved on rows that the trees have not seen, and {here} takes "
-            f"the training rows here: use 'holdout' with an evaluation set, or another solver."
+            f"solver='threshold' is moved on {unseen} 'holdout' with an evaluation set, or "
+            f"another solver."
         )
 
 

@@ -33,9 +33,10 @@ from gbm_constrained.evaluation.verdicts import (
     ConstraintResult,
     assess_constraint,
 )
-from gbm_constrained.fit.finalize import MAX_MIXTURE_VIOLATION, FinalModel
+from gbm_constrained.fit.finalize import MAX_MIXTURE_VIOLATION, FinalModel, ReportLayout
 from gbm_constrained.fit.fit import ConstrainedFit
 from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.solvers.base import Record
 
 
 class FittedAttribute:
@@ -61,7 +62,93 @@ class FittedAttribute:
 
 
 class ConstrainedFitAttributes:
-    """The fitted attributes of all classifiers under constraints."""
+    """The fitted attributes of all classifiers under constraints.
+
+    Attributes
+    ----------
+    constraint_report_ : DataFrame
+        One row per constraint: its bound, its value on the training rows (``train``), its value
+        on held-out rows (``held_out``) with a 95% interval (``low``, ``high``), the rows that the
+        verdict is by (``rows``: those of a certificate, else the last evaluation set, else those
+        that measured the constraints; out of fold the interval is that of one more booster than
+        those of the folds), its multiplier, whether the value is within the bound on the training
+        rows (``train_satisfied``) and on held-out ones (``satisfied``, missing without any), and
+        the ``verdict``; see :class:`~gbm_constrained.evaluation.verdicts.Verdict`.
+    cost_report_ : DataFrame
+        What the constraints cost: the error on held-out rows and the value of each constraint
+        there, of the plain model (row ``plain``, NaN where none was grown) and of the one returned
+        (row ``returned``). With `maximize` or `minimize` there is none.
+    shift_ : ndarray of shape (1,) or (n_classes,)
+        Shift that was added to the scores; zero where the decisions stayed.
+    adjustment_ : Series
+        With bounds of ``calibration_error()``: ``scale`` and ``shift`` of the scores, one and zero
+        where these stayed.
+    group_shifts_ : DataFrame
+        With `group_thresholds`: one row per group, with its values of the columns, the ``shift``
+        of its scores, which contains ``shift_``, and its training ``rows``. Groups that have too
+        few rows or a missing value have the common shift, as have values that training lacks.
+    history_ : DataFrame
+        One row per outer iteration: objective, values, bounds and multipliers of the constraints,
+        Bregman distance, seconds.
+    group_report_ : DataFrame
+        One row per group of each constraint that compares groups: its training rows and its
+        rates, with the interval of that on held-out rows. Groups of the last evaluation set that
+        no training row is of have no training rows.
+    period_report_ : DataFrame
+        With ``measure_on="forward"``: one row per constraint and held-out period, with its number
+        (``period``), its ``first`` and ``last`` time, its ``rows``, and the ``value`` of the
+        constraint with its 95% interval (``low``, ``high``), by the decisions of the boosters
+        before the period. In the last period also the interval that earlier ones leave for the
+        value (``expected_low``, ``expected_high``), and whether the value is outside
+        (``drifts``). Decisions that optimise a metric have rows of it after the constraints.
+    small_groups_ : DataFrame
+        One row per group of each constraint that compares groups, in which its rate is taken over
+        fewer than `min_group_size` training rows: their number, and whether the group is kept,
+        merged with others or left out.
+    multipliers_ : Series
+        Multipliers of the returned model, by linear row that the constraints compile to.
+    unseen_accuracy_ : Estimate
+        Accuracy on the rows of ``constraint_report_["held_out"]``, and its interval; NaN where
+        there are none, and of a randomised classifier.
+    feasibility_ : Feasibility
+        Verdict on each constraint as an object, the constraints that conflict, and the values
+        that were reached instead. The ``status`` is the gravest verdict.
+    stopping_message_ : str or None
+        Cause of an end before all rounds (a constraint callback, ``time_limit``), the rounds
+        until then, and what was given up for the time limit; None without such an end.
+    metric_report_ : DataFrame
+        With `maximize` or `minimize`: one row per candidate (decisions by the largest
+        probability, by the largest one divided by the share of the class, by the optimum for the
+        model's probabilities, and by the optimum for the labels), with the metric on held-out
+        rows and its 95% interval, the largest violation of a constraint there, the number of
+        rules, and which one is returned; of that one also its value on the training rows, the
+        bound for the model's probabilities, and the value of the mixture that one rule stands
+        for. One more row per evaluation set has the value of the returned decisions there.
+    mixture_ : DataFrame
+        With `maximize` or `minimize`: the rules that decisions are drawn from, with their
+        probability and, where a rule weighs classes, its weights.
+    blackbox_report_ : DataFrame
+        With a :class:`~gbm_constrained.metrics.BlackBox`: one row per model (the library's own,
+        its best threshold, the best threshold of each group, and the returned one), with the
+        metric on rows that chose nothing (``evaluation``) and its 95% interval (``low``,
+        ``high``), by how much the returned model is better there (``gain``, with the interval of
+        the paired difference, and the ``verdict``), the metric on the rows that chose
+        (``validation``), the largest ``violation`` of a constraint on the rows of evidence, both
+        numbers of rows, and the number of ``calls``. Intervals are of standard errors by a
+        bootstrap within each label of each group.
+    blackbox_parameters_ : DataFrame
+        With a black box: each parameter of the model ``before`` and ``after``, the offset of each
+        group, and what is added to all scores. ``history_`` then has one row per iteration, with
+        the metric on the rows that choose (and the price of violations), the surrogates, their
+        targets and the estimated gradient of the metric in them.
+    prefixes_ : DataFrame
+        With ``iterate="randomized"``: boosting rounds of each prefix, and its probability.
+
+    References
+    ----------
+    .. [1] Lin and Deng, "GBM-based Bregman Proximal Algorithms for Constrained Learning", 2023,
+       Algorithm 1 and section 5.
+    """
 
     constraint_report_: Any = FittedAttribute()
     cost_report_: Any = FittedAttribute()
@@ -175,15 +262,13 @@ def report(
         outcome = layout.lay_out(outcome)
         if model.feasibility is None:  # The only other rows are those of the trees.
             outcome = outcome.leave_out_incomplete(functionals, layout.compiled)
-    feasibility = _assess_as_reported(
-        fit, replace(model, outcome=outcome), fit.solver.rounds if rounds is None else rounds
-    )
+    feasibility = assess_as_reported(fit, replace(model, outcome=outcome), rounds)
     set_reports(
         estimator, layout.compiled, functionals, multipliers, outcome, feasibility,
         ("error", feasibility.error), feasibility.plain,
     )  # fmt: skip
     set_fit(estimator, fit, multipliers, model.periods)
-    estimator.history_ = _make_history(fit, model)
+    estimator.history_ = make_history(fit, layout, model.record)
     estimator.unseen_accuracy_ = UNKNOWN if outcome is None else outcome.accuracy
     return feasibility
 
@@ -202,11 +287,14 @@ def warn(fit: ConstrainedFit, model: FinalModel, feasibility: Feasibility) -> No
     feasibility.warn(raises=fit.options.on_infeasible == "raise")
 
 
-def _assess_as_reported(fit: ConstrainedFit, model: FinalModel, rounds: int) -> Feasibility:
+def assess_as_reported(
+    fit: ConstrainedFit, model: FinalModel, rounds: int | None, doubt: str = ""
+) -> Feasibility:
     """Assess each constraint by the rows that are reported.
 
     These are the rows that the model was assessed by, an evaluation set of the user, or the
-    training rows if no others were measured.
+    training rows if no others were measured. `rounds` are those that were trained, by default
+    those of the solver, and `doubt` is what is said against all verdicts.
     """
     found, compiled = model.feasibility, fit.problem.compiled
     if found is None:
@@ -215,19 +303,20 @@ def _assess_as_reported(fit: ConstrainedFit, model: FinalModel, rounds: int) -> 
         unknown = (None, np.nan, np.nan)
         few = model.too_few_rows
         found = Feasibility((), (), few, (), error, *unknown, TRAINING_ROWS, n_rows)
-    rules = tuple(_assess_rule(fit, model, found, j) for j in range(len(compiled.constraints)))
+    every = range(len(compiled.constraints))
+    rules = tuple(_assess_rule(fit, model, found, j, doubt) for j in every)
     drift = () if model.periods is None else drifting(model.periods)
     return replace(
         found,
         rules=rules,
         drifting=tuple(rule for rule in rules if str(rule.constraint) in drift),
-        rounds_trained=rounds,
+        rounds_trained=fit.solver.rounds if rounds is None else rounds,
         rounds_asked=fit.library.n_rounds,
     )
 
 
 def _assess_rule(
-    fit: ConstrainedFit, model: FinalModel, found: Feasibility, j: int
+    fit: ConstrainedFit, model: FinalModel, found: Feasibility, j: int, doubt: str
 ) -> ConstraintResult:
     """Assess one constraint by the rows that are reported."""
     compiled, outcome, source = fit.problem.compiled, model.outcome, TRAINING_ROWS
@@ -244,13 +333,14 @@ def _assess_rule(
         if found.rules and source == found.source:
             return found.rules[j]
         value = float(model.layout.values(outcome)[j])
-        held = next(held for held in fit.reporting_rows if held.source == source)
+        known = [*fit.reporting_rows, *([fit.certification] if fit.certification else [])]
+        held = next(held for held in known if held.source == source)
         rows = held.cells, held.compiled
     constraint = compiled.constraints[j]
     few = [rate.reason for rate in model.too_few_rows if rate.constraint == constraint]
     estimate = Estimate(value, *map(float, interval))
     result = assess_constraint(
-        rows, j, estimate, source, doubt=few[0] if few else "",
+        rows, j, estimate, source, doubt=few[0] if few else doubt,
         conflict=found.conflict_of(constraint),
     )  # fmt: skip
     if found.rules:
@@ -258,19 +348,25 @@ def _assess_rule(
     return result
 
 
-def _make_history(fit: ConstrainedFit, model: FinalModel) -> pd.DataFrame:
-    """Make a table with one row per outer iteration, and a last one for the returned model."""
-    final, layout = model.record, model.layout
-    assert final is not None
-    records = [r for r in fit.solver.history if r.rounds < final.rounds]
-    records.append(final)
-    sources = fit.reporting_rows
-    values = [np.array([held.values(r.rounds) for r in records]) for held in sources]
+def make_history(
+    fit: ConstrainedFit, layout: ReportLayout, final: Record, outcome: Outcome | None = None
+) -> pd.DataFrame:
+    """Make a table with one row per outer iteration, and a last one for the returned model.
+
+    The rows of evidence know the returned model by its rounds, unless there is an `outcome` of it.
+    """
+    records = [*(r for r in fit.solver.history if r.rounds < final.rounds), final]
     held_out = None
-    if values:
-        last = [layout.spread(held.functionals_after(final.rounds)) for held in sources]
-        is_elsewhere = find_incomplete(layout.compiled, last[0], last[-1])
-        held_out = np.where(is_elsewhere, values[-1], values[0])
+    if known := fit.reporting_rows:
+        tables = [np.array([rows.values(r.rounds) for r in records]) for rows in known]
+        if outcome is None:
+            last = [layout.spread(rows.functionals_after(final.rounds)) for rows in known]
+            is_elsewhere = find_incomplete(layout.compiled, last[0], last[-1])
+        else:
+            is_elsewhere = outcome.sources == known[-1].source
+        held_out = np.where(is_elsewhere, tables[-1], tables[0])
+        if outcome is not None:
+            held_out[-1] = layout.values(outcome)
     return history_frame(records, fit.solver.lagrangian.constraints, held_out)
 
 

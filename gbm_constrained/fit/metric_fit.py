@@ -822,7 +822,7 @@ class MetricFit:
             held, held.oracle(np.empty((0, len(problem.joint)))), options.solver, boosters.parts,
             has_baselines=not self.has_own_objective, deterministic=is_single,
             watch=self._watch(held, boosters.source, lambda: growth.reserved),
-            **options.search_options,
+            max_calls=options.reduction.max_calls, settings=options.reduction.settings,
         )  # fmt: skip
         found = search_oracles(
             self.oracle, search, boosters, has_stages=self.library.without_stages is None,
@@ -982,7 +982,7 @@ class MetricFit:
         problem, options = self.problem, self.options
         everyone = np.arange(len(problem.data.rows))
         if options.measure_on == "train":
-            if not self.library.has_few_parameters:
+            if not self.library.is_linear:
                 issue_warning(
                     f"measure_on='train' optimises {problem.metric.metric} on decisions about "
                     f"rows that the trees have learned, and promises more than new rows give: use "

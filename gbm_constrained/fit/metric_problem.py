@@ -29,7 +29,7 @@ from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.presets import CoverageDivergence
 from gbm_constrained.constraints.rates import cost, error_rate
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.data.fit_data import ClassFactors, FitArguments, FitData
+from gbm_constrained.data.fit_data import FitArguments, FitData
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.decision.choose import choose
@@ -132,9 +132,8 @@ class MetricProblem:
         data = FitData.of(arguments, options.constraints, library.random_state)
         options = options.with_classes(data.classes)
         shares = np.bincount(data.y, data.sample_weight, data.classes.size)
-        factors = ClassFactors.of(
-            data.classes, data.y, library.library_factor, library.objective_factor
-        ).both
+        first, second = library.class_factors(data.classes, data.y)
+        factors = first * second
         metric = errors_of(factors) if metric is None else metric
         bound = metric.bind(data.classes, shares / shares.sum())
         bound = bound.with_positive_class(data.classes, options.positive)
@@ -473,7 +472,7 @@ def check_folds(
             elif len(folds) == 1:
                 how = "measure_on='holdout'"
             remedy = "give more rows of it, or merge it with another class"
-            if not library.has_measure_on:
+            if library.is_linear:
                 how = f"{options.metric_parameter}={problem.metric.metric}"
                 remedy = (
                     f"give more rows of it, merge it with another class, or leave "

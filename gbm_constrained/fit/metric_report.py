@@ -211,7 +211,7 @@ def warn_of_metric(fit: MetricFit, result: MetricResult, feasibility: Feasibilit
         If no decision satisfies the constraints, with ``on_infeasible="raise"``.
     """
     found = result.exact
-    is_early = found is not None and found.status == "limit" and not fit.notifier.is_search_over
+    is_early = found is not None and found.status == "limit" and fit.notifier.end_of_search is None
     # A tenth of the standard error of a rate of 0.5 over 2,500 rows is no matter.
     if found is not None and is_early and found.value - found.bound > 1e-3:
         gap = (found.value - found.bound) * fit.problem.loss.unit
@@ -639,8 +639,8 @@ class MetricMixin:
         settings = adapter.settings()
         callbacks = check_callbacks(constraint_callbacks)
         notifier = SearchNotifier(
-            callbacks, settings.n_rounds, 1, limit, settings.unit,
-            learning_rate=settings.learning_rate,
+            callbacks, settings.n_rounds, 1, limit,
+            "iterations" if settings.is_linear else "rounds", learning_rate=settings.learning_rate,
         )  # fmt: skip
         fit = MetricFit(
             options,
@@ -661,7 +661,7 @@ class MetricMixin:
             arguments["sensitive_features_eval_set"] = sensitive_features_eval_set
             data, compiled = fit.problem.data, fit.problem.compiled
             fit.checkpoint = open_checkpoint(
-                checkpoint, self, data.with_folds(arguments), compiled, fit.problem.cells
+                checkpoint, self, arguments, data, compiled, fit.problem.cells
             )
         with unchanged_on_error(self):
             result = fit.run(adapter.fit_part, merger, boosters)

@@ -270,7 +270,10 @@ class MetricSearch:
         self, programme: MixtureProgramme, oracle: LinearOracle, counted_by: str | None
     ) -> RuleMixture:
         """Run the reduction, first without constraints: those that do not bind change nothing."""
-        observe = None if self.watch is None else self.watch.observe(counted_by)
+        watch = self.watch
+        observe = (
+            None if watch is None else lambda step, u: watch.notify(counted_by, step.value, u)
+        )
         # The bound by probabilities is reported, and the same for every order of the classes.
         tolerance = TOLERANCE if counted_by == "probabilities" else MIN_GAIN
         given: dict[str, Any] = {
@@ -703,16 +706,13 @@ def optimise_weights(
         def find(
             oracle: PlugIn, held: HeldOutProblem, room: Float = room, *, is_shown: bool = False
         ) -> Rules:
-            notify = None
-            if watch is not None:
-                notify = watch.observe_decisions(loss.value, is_shown=is_shown)
-
             def observe(u: Float) -> bool:
                 if is_shown:
                     worst = float(search.held.violations(u).max(initial=0.0))
                     seconds = time.perf_counter() - begun
                     steps.append(SearchStep(loss.value(u), -np.inf, worst, seconds))
-                return notify is not None and notify(u)
+                counted_by = "labels" if is_shown else None
+                return watch is not None and watch.notify(counted_by, loss.value(u), u)
 
             of_rows = WeightSearch(held, oracle, search.criterion, observe)
             return costs_of_weights(of_rows.find(start, room)[0])[None], np.ones(1)

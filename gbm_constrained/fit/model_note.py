@@ -107,7 +107,6 @@ CLASSES: tuple[type, ...] = (
 )  # fmt: skip
 TAG = "$"
 ARRAY_KINDS = "biufUSMmO"  # as in numpy.dtype.kind
-LARGEST_ITEM = 2**20  # Bytes of one string in an array; a dtype in a file may claim any number.
 EXTENSION_DTYPES = (
     "boolean", "string", "str", "Float32", "Float64",
     "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64",
@@ -151,19 +150,13 @@ def _encode(value: Any) -> Any:
         return {key: _encode(item) for key, item in value.items()}
     if is_fairlearn(value):
         return _encode(from_fairlearn(value))
-    name = _name_of_form(value)
-    return {TAG: name, **{key: _encode(part) for key, part in FORMS[name].parts(value).items()}}
-
-
-def _name_of_form(value: Any) -> str:
-    """Find the form of a value by its type, or by the family of types that it belongs to."""
-    kind = type(value)
     if kind not in NAMES and kind is not pd.MultiIndex:
         families = (np.generic, dict, pd.Index, ExtensionArray)  # Their subclasses share a form.
         kind = next((family for family in families if isinstance(value, family)), kind)
     if kind not in NAMES:
         raise TypeError(f"{value!r} of type {kind.__name__} cannot be written as JSON.")
-    return NAMES[kind]
+    parts = FORMS[NAMES[kind]].parts(value)
+    return {TAG: NAMES[kind], **{key: _encode(part) for key, part in parts.items()}}
 
 
 def _build(content: dict[str, Any]) -> Any:
@@ -191,41 +184,26 @@ def _form_of_attributes(kind: type, *names: str, build: Callable[..., Any] | Non
 
 def _form_of_class(cls: type, *left_out: str) -> Form:
     """Make the form of a class whose parts are checked against its annotations."""
-    return Form(
-        cls,
-        lambda value: {name: getattr(value, name) for name in _hints_of(cls, *left_out)},
-        lambda **parts: _build_instance(cls, _hints_of(cls, *left_out), **parts),
-    )
 
+    @cache  # Annotations are read with the first value of a class, for they would slow the import.
+    def hints() -> dict[str, Any]:
+        annotations, names = get_type_hints(cls), inspect.signature(cls).parameters
+        return {name: annotations[name] for name in names if name not in left_out}
 
-@cache  # Annotations are read with the first value of a class, for they would slow the import.
-def _hints_of(cls: type, *left_out: str) -> dict[str, Any]:
-    """Read the annotations of a constructor's parameters, but for those that are left out."""
-    hints, names = get_type_hints(cls), inspect.signature(cls).parameters
-    return {name: hints[name] for name in names if name not in left_out}
+    def build(**parts: Any) -> Any:
+        for name, part in parts.items():
+            if name not in hints():
+                raise ValueError(f"{cls.__name__} has no field {name!r}.")
+            if not _fits(part, hints()[name]):
+                raise ValueError(f"{part!r} cannot be the {name} of a {cls.__name__}.")
+        return cls(**parts)
+
+    return Form(cls, lambda value: {name: getattr(value, name) for name in hints()}, build)
 
 
 def _form_of_text(kind: type, read: Callable[[str], Any]) -> Form:
     """Make the form of a type whose values are read from how they print."""
     return Form(kind, lambda value: {"value": str(value)}, lambda value: read(value))
-
-
-def _form_of_time(kind: Any) -> Form:
-    """Make the form of a time of pandas."""
-    return Form(
-        kind,
-        lambda time: {"value": time.isoformat(), "unit": time.unit},
-        lambda value, unit: kind(value).as_unit(unit),
-    )
-
-
-def _build_instance(cls: type, hints: dict[str, Any], /, **parts: Any) -> Any:
-    for name, part in parts.items():
-        if name not in hints:
-            raise ValueError(f"{cls.__name__} has no field {name!r}.")
-        if not _fits(part, hints[name]):
-            raise ValueError(f"{part!r} cannot be the {name} of a {cls.__name__}.")
-    return cls(**parts)
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -258,19 +236,6 @@ def _build_constraint(text: str | None = None, **parts: Any) -> Any:
     return built
 
 
-def _parts_of_reference_model(reference: ReferenceModel) -> dict[str, Any]:
-    """Keep the name of a model, in the place of the model."""
-    parts = REFERENCE_MODEL.parts(reference)
-    if reference.model is not None:
-        parts["forgotten"] = type(reference.model).__name__
-    return parts
-
-
-def _parts_of_float(value: float) -> dict[str, Any]:
-    """Write a number that JSON lacks, with the sign of a NaN, which repr leaves out."""
-    return {"value": "-" * (math.copysign(1.0, value) < 0) + repr(abs(value))}
-
-
 def _parts_of_array(array: Any) -> dict[str, Any]:
     kind = array.dtype.kind
     if kind not in ARRAY_KINDS or (kind == "f" and array.dtype.itemsize > 8):
@@ -282,7 +247,8 @@ def _parts_of_array(array: Any) -> dict[str, Any]:
 
 def _build_array(dtype: str, shape: list[int], values: list[Any]) -> Any:
     found = np.dtype(dtype)
-    if found.kind not in ARRAY_KINDS or found.itemsize > LARGEST_ITEM:
+    # A dtype in a file may claim strings of any number of bytes.
+    if found.kind not in ARRAY_KINDS or found.itemsize > 2**20:
         raise ValueError(f"dtype {dtype!r} cannot be read.")
     return np.fromiter(values, dtype=found).reshape(shape)
 
@@ -308,21 +274,8 @@ def _values_of(column: Any) -> Any:
     return column.to_numpy() if isinstance(column.dtype, np.dtype) else column.array
 
 
-def _build_index(values: Any, name: Any) -> Any:
-    return pd.Index(values, dtype=values.dtype, name=name)
-
-
-def _parts_of_series(series: Any) -> dict[str, Any]:
-    return {"values": _values_of(series), "index": series.index, "name": series.name}
-
-
 def _build_series(values: Any, index: Any, name: Any = None) -> Any:
     return pd.Series(values, dtype=values.dtype, index=index, name=name)
-
-
-def _parts_of_frame(frame: pd.DataFrame) -> dict[str, Any]:
-    columns = [_values_of(frame.iloc[:, j]) for j in range(frame.shape[1])]
-    return {"index": frame.index, "columns": frame.columns, "values": columns}
 
 
 def _build_frame(index: Any, columns: Any, values: list[Any]) -> Any:
@@ -332,19 +285,25 @@ def _build_frame(index: Any, columns: Any, values: list[Any]) -> Any:
     return frame
 
 
-def _build_categorical(categories: Any, codes: Any, *, ordered: bool) -> Any:
-    return pd.Categorical.from_codes(codes, categories, ordered=ordered)
-
-
 CONSTRAINT_BY_FIELDS = _form_of_class(Constraint)
 # Models are left out, and row labels, which are those of the table that was given to ``fit``.
 REFERENCE_MODEL = _form_of_class(ReferenceModel, "model", "index")
 FORMS: dict[str, Form] = {
     **{cls.__name__: _form_of_class(cls) for cls in CLASSES},
     "Mask": _form_of_class(selectors.Mask, "index"),
-    "ReferenceModel": REFERENCE_MODEL._replace(parts=_parts_of_reference_model),
+    "ReferenceModel": REFERENCE_MODEL._replace(
+        parts=lambda given: {  # Of a model in a constraint the name of its class is kept.
+            **REFERENCE_MODEL.parts(given),
+            "forgotten": given.forgotten if given.model is None else type(given.model).__name__,
+        }
+    ),
     "Constraint": Form(Constraint, _parts_of_constraint, _build_constraint),
-    "float": Form(float, _parts_of_float, lambda value: NOT_FINITE[value]),
+    # The sign of a NaN is not in what prints.
+    "float": Form(
+        float,
+        lambda x: {"value": "-" * (math.copysign(1.0, x) < 0) + repr(abs(x))},
+        lambda value: NOT_FINITE[value],
+    ),
     "tuple": Form(tuple, lambda v: {"items": list(v)}, lambda items: tuple(items)),
     "dict": Form(dict, lambda v: {"items": list(map(list, v.items()))}, lambda items: dict(items)),
     "bytes": Form(
@@ -360,17 +319,45 @@ FORMS: dict[str, Form] = {
     "ndarray": Form(np.ndarray, _parts_of_array, _build_array),
     "NA": _form_of_attributes(type(pd.NA), build=lambda: pd.NA),
     "NaT": _form_of_attributes(type(pd.NaT), build=lambda: pd.NaT),
-    "Timestamp": _form_of_time(pd.Timestamp),
-    "Timedelta": _form_of_time(pd.Timedelta),
+    **{
+        kind.__name__: Form(
+            kind,
+            lambda time: {"value": time.isoformat(), "unit": time.unit},
+            lambda value, unit, kind=kind: kind(value).as_unit(unit),
+        )
+        for kind in (pd.Timestamp, pd.Timedelta)
+    },
     "Interval": _form_of_attributes(pd.Interval, "left", "right", "closed"),
     "Categorical": _form_of_attributes(
-        pd.Categorical, "categories", "codes", "ordered", build=_build_categorical
+        pd.Categorical,
+        "categories",
+        "codes",
+        "ordered",
+        build=lambda categories, codes, ordered: pd.Categorical.from_codes(
+            codes, categories, ordered=ordered
+        ),
     ),
     "extension": Form(ExtensionArray, _parts_of_extension, _build_extension),
     "RangeIndex": _form_of_attributes(pd.RangeIndex, "start", "stop", "step", "name"),
-    "Index": Form(pd.Index, lambda v: {"values": _values_of(v), "name": v.name}, _build_index),
-    "Series": Form(pd.Series, _parts_of_series, _build_series),
-    "DataFrame": Form(pd.DataFrame, _parts_of_frame, _build_frame),
+    "Index": Form(
+        pd.Index,
+        lambda v: {"values": _values_of(v), "name": v.name},
+        lambda values, name: pd.Index(values, dtype=values.dtype, name=name),
+    ),
+    "Series": Form(
+        pd.Series,
+        lambda v: {"values": _values_of(v), "index": v.index, "name": v.name},
+        _build_series,
+    ),
+    "DataFrame": Form(
+        pd.DataFrame,
+        lambda v: {
+            "index": v.index,
+            "columns": v.columns,
+            "values": [_values_of(v.iloc[:, j]) for j in range(v.shape[1])],
+        },
+        _build_frame,
+    ),
 }
 NAMES = {form.kind: name for name, form in FORMS.items()}
 
@@ -673,26 +660,28 @@ def refuse_threshold(given: Any, note: str | None, parameter: str) -> None:
 
     A `parameter` gives the model, or the file that has the `note`.
     """
-    if hasattr(given, "_rules") or "_rules" in (_peek(note, "fitted") or {}):
+    fitted = _peek(note, "fitted") or {}
+    lost = "training that continues from the trees would lose"
+    if hasattr(given, "_rules") or "_rules" in fitted:
         raise ValueError(
             f"{parameter} is a model whose decision rules are kept beside its trees, as those of "
-            f"a mixture or of groups are: training that continues from the trees would lose them. "
-            f"Continue from a model without maximize= and minimize=."
+            f"a mixture or of groups are: {lost} them. Continue from a model without maximize= "
+            f"and minimize=."
         )
-    if hasattr(given, "_group_offsets") or "_group_offsets" in (_peek(note, "fitted") or {}):
+    if hasattr(given, "_group_offsets") or "_group_offsets" in fitted:
         raise ValueError(
-            f"{parameter} is a model whose offsets of groups are kept beside its trees: training "
-            f"that continues from the trees would lose them. Train that model with "
-            f"AdaptiveSurrogates(offsets=False), or with probabilities='shifted'."
+            f"{parameter} is a model whose offsets of groups are kept beside its trees: {lost} "
+            f"them. Train that model with AdaptiveSurrogates(offsets=False), or with "
+            f"probabilities='shifted'."
         )
     shift = getattr(given, "_threshold", None)
     shift = _peek(note, "decision_shift") if shift is None else shift
     if shift is not None and np.any(shift):
         raise ValueError(
             f"{parameter} is a model of probabilities='calibrated', whose threshold is kept "
-            f"beside its trees (shift {np.round(shift, 4).tolist()}): training that continues "
-            f"from the trees would lose the threshold. Train that model with "
-            f"probabilities='shifted', or continue from a model without constraints."
+            f"beside its trees (shift {np.round(shift, 4).tolist()}): {lost} the threshold. Train "
+            f"that model with probabilities='shifted', or continue from a model without "
+            f"constraints."
         )
 
 

@@ -74,9 +74,6 @@ from gbm_constrained.solvers.black_box import AdaptiveSurrogates
 from gbm_constrained.solvers.cbpr import CBPR, AutoSolver
 
 EarlyStoppingOn: TypeAlias = Literal["metric", "constraints", "both"]
-# Steps towards the shift of least log loss, at most, and the largest one that ends them, in
-# log-odds.
-MOST_STEPS, SMALL_STEP = 10, 0.01
 
 
 class RoundMerit(NamedTuple):
@@ -129,10 +126,10 @@ def _log_loss(cells: Cells, margin: Array, *, is_shifted: bool) -> float:
     weight = cells.class_weight[labels] * (1.0 if own is None else own[inside])
     share = add(np.bincount(labels, weight, cells.classes.size).astype(np.float64))
     seen = share > 0
-    for _ in range(MOST_STEPS if is_shifted else 0):
+    for _ in range(10 if is_shifted else 0):
         step = np.log(share[seen] / add(weight @ softmax(scores, axis=1))[seen])
         scores[:, seen] += step
-        if np.ptp(step) < SMALL_STEP:
+        if np.ptp(step) < 0.01:  # In log-odds.
             break
     loss = logsumexp(scores, axis=1) - scores[np.arange(labels.size), labels]
     return float(add(np.array([weight @ loss]))[0] / share.sum())
@@ -377,7 +374,7 @@ def divide_as_given(data: FitData, options: Any) -> FitData:
         given = GivenFolds.of_splitter(options.cv, user.X, user.y, user.groups, data.training)
     else:
         return data
-    data.check_folds(given)
+    given.check_classes(data.y, data.classes if data.targets is None else data.classes[:1])
     return replace(data, given_folds=given)
 
 
@@ -403,100 +400,67 @@ def check_measurable(data: FitData, cells: Cells, compiled: LinearConstraints) -
 GROUP_PARAMETERS = {"group_thresholds": "threshold", "group_shifts": "shift"}
 
 
-def check_group_parameters(
-    asked: Mapping[str, Any], constraints: Sequence[Constraint], iterate: str
-) -> None:
-    """Refuse decisions by groups where there are none, or where several models decide.
-
-    Parameters
-    ----------
-    asked : dict
-        Parameters of an estimator, by name.
-    constraints : sequence of Constraint
-        The constraints.
-    iterate : str
-        Which iterate is returned.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is no boolean, or there are no constraints, or `iterate` gives several
-        models, or shifts of groups would need a guarantee.
-    """
-    for parameter in GROUP_PARAMETERS.keys() & asked.keys():
-        if not isinstance(asked[parameter], bool):
-            raise ValueError(f"{parameter} must be True or False, got {asked[parameter]!r}.")
-        if not asked[parameter]:
-            continue
-        if not constraints:
+def _check_groups(constraints: Sequence[Constraint], own: Mapping[str, Any]) -> None:
+    """Refuse decisions by groups where there are none, or that would need another guarantee."""
+    for parameter in GROUP_PARAMETERS.keys() & own.keys():
+        if not isinstance(own[parameter], bool):
+            raise ValueError(f"{parameter} must be True or False, got {own[parameter]!r}.")
+        if own[parameter] and not constraints:
             raise ValueError(
                 f"{parameter}=True decides by the columns that constraints group by, and there "
                 f"are no constraints: give some, or use {parameter}=False."
             )
-        if iterate in ("ergodic", "randomized"):
-            raise ValueError(
-                f"{parameter}=True gives one model a {GROUP_PARAMETERS[parameter]} for each "
-                f"group, and iterate={iterate!r} is a mean of several: use iterate='last' or "
-                f"'best'."
-            )
-        if parameter == "group_shifts" and asked.get("guarantee") is not None:
-            raise ValueError(
-                f"group_shifts=True chooses a shift of each group, and "
-                f"guarantee={asked['guarantee']!r} certifies one scale and shift of all rows: "
-                f"leave one of them out."
-            )
+    if own.get("group_shifts") and own.get("guarantee") is not None:
+        raise ValueError(
+            f"group_shifts=True chooses a shift of each group, and "
+            f"guarantee={own['guarantee']!r} certifies one scale and shift of all rows: "
+            f"leave one of them out."
+        )
 
 
-def check_priorities(constraints: Sequence[Constraint], options: Mapping[str, Any]) -> None:
+def _check_means(options: SolverOptions) -> None:
+    """Refuse what is about one model where the mean of several is returned."""
+    iterate, parameter = options.iterate, options.group_parameter
+    if iterate == "randomized" and options.method.outlier_clip is not None:
+        raise ValueError(
+            "iterate='randomized' weighs prefixes by losses in full, and outlier_clip clips "
+            "them: leave outlier_clip out, or use another iterate."
+        )
+    if iterate not in ("ergodic", "randomized"):
+        return
+    mean = f"iterate={iterate!r} is a mean of several"
+    last = "use iterate='last' or 'best'"
+    common = f"{mean} models, which have no common threshold: {last}"
+    refuse_priorities(options.constraints, common)
+    if parameter is not None:
+        gets = GROUP_PARAMETERS[parameter]
+        raise ValueError(
+            f"{parameter}=True gives one model a {gets} for each group, and {mean}: {last}."
+        )
+    if options.guarantee is not None:
+        given = f"guarantee={options.guarantee!r} is given"
+        raise ValueError(f"{given} for one prefix and threshold, and {mean}: {last}.")
+    if options.on_infeasible == "raise":
+        raise ValueError(
+            f"on_infeasible='raise' assesses one prefix and threshold, and {mean}: {last}, or "
+            f"on_infeasible='warn'."
+        )
+
+
+def _check_priorities(constraints: Sequence[Constraint], own: Mapping[str, Any]) -> None:
     """Refuse priorities where no threshold on unseen rows decides what is given up.
 
-    Parameters
-    ----------
-    constraints : sequence of Constraint
-        The constraints.
-    options : mapping
-        Constructor parameters that were given; linear models lack most.
-
-    Raises
-    ------
-    ValueError
-        If a constraint has a priority, and the options do not go with it, or if one of several
-        priorities is about scores.
+    `own` are the constructor parameters of the estimator; linear models lack most.
     """
-    measure_on, iterate = options.get("measure_on"), options.get("iterate")
-    for is_refused, reason in (
-        (
-            measure_on is None,
-            "a linear model has no held-out rows that decide what is given up: leave "
-            "with_priority out, or use a booster",
-        ),
-        (measure_on == "train", no_held_out_rows("measure_on='train'")),
-        (
-            iterate in ("ergodic", "randomized"),
-            f"iterate={iterate!r} is a mean of several models, which have no common "
-            f"threshold: use iterate='last' or 'best'",
-        ),
-        (
-            options.get("group_thresholds", False),
-            "group_thresholds=True meets all constraints or none: leave it out, or leave "
-            "with_priority out",
-        ),
-    ):
-        if is_refused:
-            refuse_priorities(constraints, reason)
-    _refuse_scores(constraints)
-
-
-def no_held_out_rows(where: str) -> str:
-    """Say why priorities need held-out rows, and what else can be done."""
-    return (
-        f"what is given up is decided on rows that the trees have not seen, which {where} does "
-        f"not have: use measure_on='crossfit' or 'holdout', or leave with_priority out"
-    )
-
-
-def _refuse_scores(constraints: Sequence[Constraint]) -> None:
-    """Refuse constraints on scores beside priorities, since no threshold gives one up."""
+    if "measure_on" not in own:
+        none = "a linear model has no held-out rows that decide what is given up"
+        refuse_priorities(constraints, f"{none}: leave with_priority out, or use a booster")
+    if own.get("measure_on") == "train":
+        refuse_priorities(constraints, no_held_out_rows("measure_on='train'"))
+    if own.get("group_thresholds", False):
+        all_or_none = "group_thresholds=True meets all constraints or none"
+        remedy = "leave it out, or leave with_priority out"
+        refuse_priorities(constraints, f"{all_or_none}: {remedy}")
     if len({constraint.priority for constraint in constraints}) < 2:
         return
     for constraint in constraints:
@@ -508,24 +472,12 @@ def _refuse_scores(constraints: Sequence[Constraint]) -> None:
             )
 
 
-def check_calibration(constraints: Sequence[Constraint], own: Mapping[str, Any]) -> None:
-    """Refuse to move calibrated probabilities by the shift of the threshold.
-
-    `own` holds the options that the estimator has. A linear model has no shift, and no such
-    option.
-
-    Raises
-    ------
-    ValueError
-        If a calibration error is bounded and the shift is folded into the model.
-    """
-    for constraint in constraints:
-        if constraint.is_calibration and own.get("probabilities") == "shifted":
-            raise ValueError(
-                f"{constraint} bounds probabilities, and probabilities='shifted' moves them by "
-                f"the shift of the threshold: use probabilities='calibrated', which keeps the "
-                f"shift beside the model, or leave the constraint out."
-            )
+def no_held_out_rows(where: str) -> str:
+    """Say why priorities need held-out rows, and what else can be done."""
+    return (
+        f"what is given up is decided on rows that the trees have not seen, which {where} does "
+        f"not have: use measure_on='crossfit' or 'holdout', or leave with_priority out"
+    )
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -534,6 +486,12 @@ SolverName: TypeAlias = Literal[ReductionName, "abpp", "cbpr", "threshold"]
 METHODS: dict[str, type[SolverMethod]] = {"auto": AutoSolver, "abpp": ABPP, "cbpr": CBPR}
 Probabilities: TypeAlias = Literal["shifted", "calibrated"]
 OnInfeasible: TypeAlias = Literal["warn", "raise"]
+CHOICES: dict[str, Any] = {
+    "iterate": Iterate,
+    "probabilities": Probabilities,
+    "on_infeasible": OnInfeasible,
+    "early_stopping_on": EarlyStoppingOn,
+}
 LINEAR_SOLVER = "constraint_solver"  # The linear model's parent has a `solver` of its own.
 
 
@@ -541,7 +499,89 @@ LINEAR_SOLVER = "constraint_solver"  # The linear model's parent has a `solver` 
 class SolverOptions:
     """The constructor parameters that the drop-in estimators add, read and checked.
 
-    Names of measurements and guarantees stand beside the options of their objects.
+    Names of measurements and guarantees stand beside the options of their objects. Estimators take
+    the descriptions of their parameters from here.
+
+    Parameters
+    ----------
+    constraints : Constraint or sequence of Constraint, default=None
+        Constraints, such as ``[fnr() <= 0.05]`` (:mod:`gbm_constrained.constraints.rates`). With
+        none, the parent's own ``fit`` is called and nothing else happens.
+    positive : label, default=None
+        The positive class of all rates that name none: with ``positive="fraud"`` the constraint
+        ``fnr() <= 0.05`` is ``fnr("fraud") <= 0.05``. By default the last of two sorted labels.
+        Of more classes, it is one against all others. ``classes_`` and ``predict_proba`` keep the
+        parent's order.
+    iterate : {"last", "best", "randomized"}, default="last"
+        Which iterate is returned: the last one (where constraints are measured on training rows
+        and it violates them, the last of the later half that meets them, or violates them
+        least); the one of smallest error among those that meet all constraints, on the rows that
+        these are measured on; or a
+        distribution over prefixes of the ensemble that meets the constraints in the mean, or
+        nearest to that with a warning (``prefixes_``), from which ``predict(...,
+        random_state=)`` draws one for each row.
+    solver : {"auto", "abpp", "cbpr", "threshold"} or object, default="auto"
+        The outer loop: a name, or an object with its own options such as
+        ``ABPP(rounds_per_iteration=1)`` of :mod:`gbm_constrained.solvers`, which ``set_params``
+        reaches as ``solver__rounds_per_iteration``. "auto" takes CBPR for
+        differences of mean losses, such as ``gap(log_loss(), by=...)``, which are not convex, and
+        ABPP for everything else.
+        "threshold" takes none: the library's own boosters, whose threshold (or class biases) is
+        moved on held-out rows until the constraints are met. Constraints on labels and decisions
+        alone, such as ``fnr() <= 0.05``, may do better without multipliers; "auto" compares both
+        for those, where boosters are grown on part of the rows; see
+        :mod:`gbm_constrained.fit.cross_fit`. With a black box as the objective, "auto" or
+        :class:`~gbm_constrained.solvers.AdaptiveSurrogates` with other options.
+    measure_on : {"auto", "train", "holdout", "crossfit", "forward"}, object or splitter, \
+            default="auto"
+        The rows whose rates move the multipliers; see :mod:`gbm_constrained.fit.fit`.
+        "crossfit" grows four boosters in step, each without one fold, "holdout" one, and the model
+        is then trained on all rows with the multipliers found. "auto" takes "holdout" if every
+        rate is taken over 50,000 rows, and "crossfit" if not; "train" in continued training, where
+        neither is possible. "forward" needs `time` in ``fit``: it grows each booster on all
+        periods before the one that it is measured on. Rows of a guarantee are then the latest.
+        ``CrossFit(n_folds=3)``, ``Holdout(0.25)`` and ``Forward(n_folds=3)`` have options. A
+        splitter of scikit-learn, which gets `X`, `y` and `groups` of ``fit``, or a list of pairs
+        (train, test) of positions of rows, makes the folds of "crossfit". Each row is held out
+        once at most; rows that are never held out do not measure the constraints.
+    guarantee : {None, "expected", "high_probability"} or object, default=None
+        Guarantee for new rows, by a fifth of the rows that is set aside for it; see
+        :mod:`gbm_constrained.decision.guarantees`. ``HighProbability(delta=0.05, fraction=0.2)``
+        and ``Expected(fraction=0.2)`` have options.
+    probabilities : {"shifted", "calibrated"}, default="shifted"
+        Whether the shift of the decisions is folded into the model, or kept beside it
+        (``shift_``), where ``predict`` applies it and probabilities stay as trained. Bounds of
+        ``calibration_error()`` need "calibrated".
+    on_infeasible : {"warn", "raise"}, default="warn"
+        Whether constraints that cannot be met raise a warning or an error, once the model is
+        trained. "raise" is refused where no conflict is looked for: on training rows, and for
+        averages of models.
+    early_stopping_on : {"metric", "constraints", "both"}, default="metric"
+        Criterion of early stopping, after the parent's ``early_stopping_rounds``: the parent's
+        metric; the log loss plus the price of the constraints on the last evaluation set; or the
+        metric among the rounds that meet the constraints. The last two look at each round under
+        the best threshold on its scores, where the model gets a threshold in the end. See
+        :mod:`gbm_constrained.fit.options`.
+    select : {"error", "auc"}, default="error"
+        What is best among the prefixes that meet the constraints, with ``iterate="best"``: the
+        smallest error on held-out rows, or the largest AUC there. "auc" is for scores of two
+        classes that are used without a threshold, and needs held-out rows.
+    group_thresholds : bool, default=False
+        Whether the final decision uses the group, by a threshold for each group of the columns
+        that constraints group by. These must be columns of X. The thresholds are one more tree of
+        the model (``group_shifts_``), and chosen on held-out rows. A warning says once that
+        decisions by group are unlawful in places; see
+        :mod:`gbm_constrained.decision.groups`.
+    maximize, minimize : Metric, Rate, Quotient or str, default=None
+        The objective of the decisions, such as ``maximize=g_mean()``, ``maximize=recall()`` or
+        ``minimize=error_rate()`` (see :mod:`gbm_constrained.metrics`); at most one of them. The
+        boosters are the library's own, and decision rules on their probabilities are optimised
+        under the constraints on rows that the boosters have not seen. A
+        :class:`~gbm_constrained.metrics.BlackBox` is a function to call: the weights of the
+        booster's trees are optimised for it, on rows that ``fit`` is given or holds out.
+        ``solver=Reduction(...)`` has options of the search, such as whether boosters take part in
+        it (`oracle`), whether the boosters of the folds are merged (`ensemble`), and whether one
+        rule is returned (`deterministic`).
     """
 
     constraints: tuple[Constraint, ...]
@@ -567,7 +607,7 @@ class SolverOptions:
     oracle: OracleName = "plug_in"
     solver: SolverName = "auto"
     method: SolverMethod = field(default_factory=AutoSolver)
-    reduction: Reduction | None = None
+    reduction: Reduction = field(default_factory=Reduction)
 
     @classmethod
     def of(cls, estimator: Any) -> SolverOptions:
@@ -588,9 +628,9 @@ class SolverOptions:
         name = solver_parameter(estimator)
         metric = read_objective(own.get("maximize"), own.get("minimize"))
         if metric is not None:
-            solver = getattr(estimator, name)
-            reduction = solver if isinstance(solver, Reduction) else None
-            if reduction is not None:
+            solver, reduction = getattr(estimator, name), Reduction()
+            if isinstance(solver, Reduction):
+                reduction = solver
                 reduction.check()
                 solver = reduction.name
                 own |= {key: getattr(reduction, key) for key in SEARCH_OPTIONS}
@@ -603,32 +643,22 @@ class SolverOptions:
         checking.check_linear(constraints)
         chosen, method = _find_method(name, getattr(estimator, name))
         options = cls(constraints, solver=chosen, method=method, **own)
-        check_choice("iterate", options.iterate, get_args(Iterate))
-        check_choice("probabilities", options.probabilities, get_args(Probabilities))
-        check_choice("on_infeasible", options.on_infeasible, get_args(OnInfeasible))
-        check_choice("early_stopping_on", options.early_stopping_on, get_args(EarlyStoppingOn))
+        for parameter, choices in CHOICES.items():
+            check_choice(parameter, getattr(options, parameter), get_args(choices))
         options._check_select()
-        check_group_parameters(own, constraints, options.iterate)
-        check_priorities(constraints, own)
-        check_calibration(constraints, own)
-        if method.outlier_clip is not None and options.iterate == "randomized":
-            raise ValueError(
-                "iterate='randomized' weighs prefixes by losses in full, and outlier_clip clips "
-                "them: leave outlier_clip out, or use another iterate."
-            )
-        if options.guarantee is not None and options.iterate in ("ergodic", "randomized"):
-            raise ValueError(
-                f"guarantee={options.guarantee!r} is given for one prefix and threshold, and "
-                f"iterate={options.iterate!r} is a mean of several: use iterate='last' or 'best'."
-            )
+        _check_groups(constraints, own)
+        _check_priorities(constraints, own)
+        for constraint in constraints:
+            # A linear model has no shift, and no such option.
+            if constraint.is_calibration and own.get("probabilities") == "shifted":
+                raise ValueError(
+                    f"{constraint} bounds probabilities, and probabilities='shifted' moves them "
+                    f"by the shift of the threshold: use probabilities='calibrated', which keeps "
+                    f"the shift beside the model, or leave the constraint out."
+                )
         if options.solver == "threshold":
             _check_threshold(name, options)
-        if options.on_infeasible == "raise" and options.iterate in ("ergodic", "randomized"):
-            raise ValueError(
-                f"on_infeasible='raise' assesses one prefix and threshold, and "
-                f"iterate={options.iterate!r} is a mean of several: use iterate='last' or 'best', "
-                f"or on_infeasible='warn'."
-            )
+        _check_means(options)
         return options
 
     @property
@@ -668,7 +698,7 @@ class SolverOptions:
         """Give the options of a fit under the same constraints that has no metric."""
         return replace(
             self, maximize=None, minimize=None, deterministic=None, oracle="plug_in",
-            solver="auto", method=AutoSolver(), reduction=None,
+            solver="auto", method=AutoSolver(), reduction=Reduction(),
         )  # fmt: skip
 
     def without_multipliers(self, booster: str) -> SolverOptions:
@@ -690,8 +720,8 @@ class SolverOptions:
 
     def _check_of_metric(self, metric: str) -> SolverOptions:
         """Check what a metric as the objective allows."""
-        check_choice("on_infeasible", self.on_infeasible, get_args(OnInfeasible))
-        check_choice("probabilities", self.probabilities, get_args(Probabilities))
+        for name in ("on_infeasible", "probabilities"):
+            check_choice(name, getattr(self, name), get_args(CHOICES[name]))
         if self.ensemble is not None and self.measure_on not in ("auto", "crossfit"):
             raise ValueError(
                 f"Reduction(ensemble={self.ensemble!r}) returns the boosters of the folds, and "
@@ -718,13 +748,6 @@ class SolverOptions:
         self.method.check_classes(classes.size)
         named = resolve_positive_class(self.constraints, classes, self.positive)
         return replace(self, constraints=named)
-
-    @property
-    def search_options(self) -> dict[str, Any]:
-        """Options of the search of decisions for a metric that were given with its reduction."""
-        if self.reduction is None:
-            return {}
-        return {"max_calls": self.reduction.max_calls, "settings": self.reduction.settings}
 
     @property
     def rounds_per_iteration(self) -> int:
@@ -789,34 +812,29 @@ def refuse_moved_parameters(estimator: Any, names: Iterable[str]) -> None:
     """Refuse parameters that have another place, and name it."""
     kind, solver = type(estimator).__name__, solver_parameter(estimator)
     own = type(estimator)._get_param_names()
-    of_library = getattr(estimator, "_names_of_library", ())
+    known = (*own, *getattr(estimator, "_names_of_library", ()))
     for name in names:
-        if name.partition("__")[0] == LINEAR_SOLVER != solver:
-            raise TypeError(
-                f"{kind} has no parameter {name!r}, which ConstrainedLogisticRegression has: "
-                f"give {name.replace(LINEAR_SOLVER, solver)}=."
-            )
         place, given = MOVED.get(name, ("", ""))
         place = solver if place == "solver" else place
-        if name in SEARCH_OPTIONS and name not in (*own, *of_library) and "maximize" not in own:
-            raise TypeError(
-                f"{kind} has no parameter {name!r}, which is about metrics of the confusion "
-                f"matrix, as classifiers have them: leave it out."
+        if name.partition("__")[0] == LINEAR_SOLVER != solver:
+            there = name.replace(LINEAR_SOLVER, solver)
+            where = f", which ConstrainedLogisticRegression has: give {there}="
+        elif name in SEARCH_OPTIONS and name not in known and "maximize" not in own:
+            where = (
+                ", which is about metrics of the confusion matrix, as classifiers have them: "
+                "leave it out"
             )
-        if place in own and name not in own and name not in of_library:
-            raise TypeError(
-                f"{kind} has no parameter {name!r}, which has another place: give {place}={given}."
-            )
-        if name in SOLVER_OPTIONS:
-            raise TypeError(
-                f"{kind} has no parameter {name!r}, which is an option of the solver: give "
-                f"{solver}=ABPP({name}=...), of gbm_constrained.solvers."
-            )
-        if name == "error_form":
-            raise TypeError(
-                f"{kind} has no parameter 'error_form': bounds on errors become bounds on losses "
-                f"by constraints=as_log_loss(constraints, n_classes)."
-            )
+        elif place in own and name not in known:
+            where = f", which has another place: give {place}={given}"
+        elif name in SOLVER_OPTIONS:
+            example = f"{solver}=ABPP({name}=...), of gbm_constrained.solvers"
+            where = f", which is an option of the solver: give {example}"
+        elif name == "error_form":
+            as_losses = "constraints=as_log_loss(constraints, n_classes)"
+            where = f": bounds on errors become bounds on losses by {as_losses}"
+        else:
+            continue
+        raise TypeError(f"{kind} has no parameter {name!r}{where}.")
 
 
 def with_known_parameters(method: Method) -> Method:
@@ -884,21 +902,16 @@ def check_spelling(estimator: Any, others: Iterable[str], known: Collection[str]
     library that are spelt like one of ours. Names inside a parameter, such as
     ``constraints__bound``, are refused as well: constraints are set whole.
     """
-    own = type(estimator)._get_param_names()
+    own, names = type(estimator)._get_param_names(), (*SOLVER_PARAMETERS, *SOLVER_OPTIONS)
     for name in others:
+        unknown = f"{type(estimator).__name__} has no parameter {name!r}"
         if name in SOLVER_PARAMETERS and name not in (*own, *known):
             kind = "regressors" if name == "group_shifts" else "classifiers"
-            raise TypeError(
-                f"{type(estimator).__name__} has no parameter {name!r}, which is one of "
-                f"{kind}: leave it out."
-            )
-        names = (*SOLVER_PARAMETERS, *SOLVER_OPTIONS)
+            raise TypeError(f"{unknown}, which is one of {kind}: leave it out.")
         near = get_close_matches(name.partition("__")[0], names, 1, cutoff=0.8)
         if near and name not in (*near, *known):  # LightGBM's set_params hands on all names
             meant = f"solver=ABPP({near[0]}=...)" if near[0] in SOLVER_OPTIONS else f"{near[0]}="
-            raise TypeError(
-                f"{type(estimator).__name__} has no parameter {name!r}: did you mean {meant}?"
-            )
+            raise TypeError(f"{unknown}: did you mean {meant}?")
 
 
 def _check_threshold(name: str, options: SolverOptions) -> None:

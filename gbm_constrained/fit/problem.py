@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.data.fit_data import ClassFactor, ClassFactors, FitArguments, FitData, Weights
+from gbm_constrained.data.fit_data import FitArguments, FitData, Weights
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.fit.options import (
@@ -29,6 +29,7 @@ from gbm_constrained.problem.functionals import FEW_NAMED, SmallGroupWarning, We
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 
+ClassFactor: TypeAlias = Callable[[Array, Array], Array]
 Features: TypeAlias = frozenset[Hashable]
 
 
@@ -56,26 +57,22 @@ class TreeLimits:
         cls, names: Sequence[Hashable], monotone: Any, interactions: Any, missing: float = np.nan
     ) -> TreeLimits:
         """Read parameters in the forms that the libraries take: lists, texts and dicts."""
-        return cls(missing, _read_monotone(names, monotone), _read_sets(names, interactions))
-
-
-def _read_monotone(names: Sequence[Hashable], given: Any) -> Features:
-    if isinstance(given, Mapping):
-        return frozenset(name for name in names if given.get(str(name)))
-    if isinstance(given, str):
-        given = map(int, re.findall(r"-?\d+", given))
-    signs = () if given is None else given
-    return frozenset(name for name, sign in zip(names, signs, strict=False) if sign)
-
-
-def _read_sets(names: Sequence[Hashable], given: Any) -> tuple[Features, ...]:
-    if isinstance(given, str):
-        given = ast.literal_eval(given if given.startswith("[[") else f"[{given}]")
-    of_text = {str(name): name for name in names}
-    return tuple(
-        frozenset(of_text[one] if isinstance(one, str) else names[int(one)] for one in members)
-        for members in given or ()
-    )
+        if isinstance(monotone, Mapping):
+            signs = [monotone.get(str(name)) for name in names]
+        elif isinstance(monotone, str):
+            signs = [int(sign) for sign in re.findall(r"-?\d+", monotone)]
+        else:
+            signs = list(() if monotone is None else monotone)
+        if isinstance(interactions, str):
+            text = interactions if interactions.startswith("[[") else f"[{interactions}]"
+            interactions = ast.literal_eval(text)
+        of_text = {str(name): name for name in names}
+        together = tuple(
+            frozenset(of_text[one] if isinstance(one, str) else names[int(one)] for one in members)
+            for members in interactions or ()
+        )
+        bound = frozenset(name for name, sign in zip(names, signs, strict=False) if sign)
+        return cls(missing, bound, together)
 
 
 MIN_ROWS_FOR_HOLDOUT = 50_000
@@ -100,19 +97,14 @@ class LibrarySettings:
         applies it in its own objective.
     softmax_hessian : callable, default=None
         Factor of the library's softmax Hessian, given the number of classes; one by default.
-    unit : {"rounds", "iterations"}, default="rounds"
-        Unit of messages.
-    is_lazy : bool, default=True
-        Whether constraints that never bind leave the library's own fit untouched.
+    is_linear : bool, default=False
+        Whether a linear model is fitted in iterations, with no parameter `measure_on`. Its
+        decisions about the training rows are as good as those about others, and those of trees
+        are not, which the library grows by itself where no constraint binds.
     random_state : int, RandomState or None, default=None
         Source of randomness of the splits; None is the same as 0.
     kernel : mapping, default=empty
         Options of :class:`~gbm_constrained.problem.lagrangian.Lagrangian`, such as the dtype.
-    has_few_parameters : bool, default=False
-        Whether decisions about the training rows are as good as those about others, as those of a
-        linear model are, and those of trees are not.
-    has_measure_on : bool, default=True
-        Whether `measure_on` and `n_folds` are parameters of the estimator.
     takes_weights : bool, default=True
         Whether the objective takes weights of rows, as a function of the user need not.
     without_stages : str, default=None
@@ -129,16 +121,29 @@ class LibrarySettings:
     library_factor: ClassFactor | None = None
     objective_factor: ClassFactor | None = None
     softmax_hessian: Callable[[int], float] | None = None
-    unit: str = "rounds"
-    is_lazy: bool = True
+    is_linear: bool = False
     random_state: Any = None
     kernel: Mapping[str, Any] = field(default_factory=dict)
-    has_few_parameters: bool = False
-    has_measure_on: bool = True
     takes_weights: bool = True
     without_stages: str | None = None
     has_scale: bool = True
     tree_limits: Callable[[Sequence[Hashable]], TreeLimits] | None = None
+
+    def class_factors(self, classes: Array, y: Codes) -> tuple[Float, Float]:
+        """Evaluate both factors of each class in the objective, which constraints do not have."""
+        first, second = np.ones(classes.size), np.ones(classes.size)
+        if self.library_factor is not None:
+            first = np.asarray(self.library_factor(classes, y), dtype=np.float64)
+        if self.objective_factor is not None:
+            second = np.asarray(self.objective_factor(classes, y), dtype=np.float64)
+        for values in (first, second):
+            if not (np.isfinite(values) & (values > 0)).all():
+                raise ValueError(
+                    f"class_weight (or scale_pos_weight) gives the classes {classes.tolist()} the "
+                    f"factors {values.tolist()}: under constraints they must be positive. Use "
+                    f"sample_weight=0 to leave rows out."
+                )
+        return first, second
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,11 +158,8 @@ class FitProblem:
         The rows that are trained on, and those set aside.
     weights : Weights
         All weight vectors.
-    factors : ClassFactors
+    factors : ndarray of shape (n_classes,)
         Factors of the classes in the objective.
-    idle : frozenset of int
-        Positions of constraints that no decision can violate. They are reported, and left out of
-        everything that makes the model.
     cells : Cells
         Partition of the rows that are trained on.
     compiled : LinearConstraints
@@ -169,42 +171,45 @@ class FitProblem:
     constraints: tuple[Constraint, ...]
     data: FitData
     weights: Weights
-    factors: ClassFactors
-    idle: frozenset[int]
+    factors: Float
     cells: Cells
     compiled: LinearConstraints
     kernel: Mapping[str, Any]
+    predicts_numbers: ClassVar[bool] = False
 
     @classmethod
     def of(
         cls, options: SolverOptions, arguments: FitArguments, library: LibrarySettings
-    ) -> tuple[SolverOptions, FitProblem]:
+    ) -> tuple[SolverOptions, Self]:
         """Encode the rows, set some aside for a guarantee, and compile the constraints.
 
         Returns the options with the positive class of rates named, and the problem.
         """
         check_rows(options, arguments)
-        data = FitData.of(arguments, options.constraints, library.random_state)
-        options = options.with_classes(data.classes)
-        idle = find_idle(options.constraints)
-        if options.guarantee is not None:
-            data = set_aside(data, options, idle)
-            _check_classes_left(data, options)
-        data = divide_as_given(data, options)
-        factors = ClassFactors.of(
-            data.classes, data.y, library.library_factor, library.objective_factor
+        data = FitData.of(
+            arguments, options.constraints, library.random_state, has_targets=cls.predicts_numbers
         )
-        cells, compiled = compile_what_is_left(data, options, factors)
+        kernel = library.kernel
+        if data.targets is not None:
+            kernel["objective"].check_targets(data.targets)
+        else:
+            options = options.with_classes(data.classes)
+            hessian = library.softmax_hessian
+            kernel = {
+                "proxy": options.method.proxy,
+                "outlier_clip": options.method.outlier_clip,
+                "majoriser_factor": 1.0 if hessian is None else hessian(data.classes.size),
+                **kernel,
+            }
+        if options.guarantee is not None:
+            data = _set_aside(data, options)
+        data = divide_as_given(data, options)
+        library_factors, objective_factors = library.class_factors(data.classes, data.y)
+        factors = library_factors * objective_factors
+        cells, compiled = _compile_what_is_left(data, options, factors)
         check_measurable(data, cells, compiled)
-        hessian = library.softmax_hessian
-        kernel = {
-            "proxy": options.method.proxy,
-            "outlier_clip": options.method.outlier_clip,
-            "majoriser_factor": 1.0 if hessian is None else hessian(data.classes.size),
-            **library.kernel,
-        }
-        weights = Weights.of(data, factors)
-        problem = cls(options.constraints, data, weights, factors, idle, cells, compiled, kernel)
+        weights = Weights.of(data, library_factors, objective_factors)
+        problem = cls(options.constraints, data, weights, factors, cells, compiled, kernel)
         return options, problem
 
     @cached_property
@@ -240,26 +245,26 @@ class FitProblem:
         factor : ndarray of shape (n_rows,), default=None
             Factor of the weight of each of these rows.
         """
-        rows = self.data.rows
-        weight = self.weights.with_log_odds(rows, log_odds)
-        if index is None:
-            return Lagrangian(rows.y, self.cells, self.acting, weight=weight, **self.kernel)
-        part = None if weight is None else weight[index]
-        if factor is not None:
-            part = factor if part is None else part * factor
-        cells = self.cells.take(index, factor)
-        compiled = self.acting.on(cells) if is_restricted else self.acting
-        return Lagrangian(cells.rows.y, cells, compiled, weight=part, **self.kernel)
+        cells, compiled = self.cells, self.acting
+        weight = self.weights.with_log_odds(self.data.rows, log_odds)
+        if index is not None:
+            cells = cells.take(index, factor)
+            compiled = compiled.on(cells) if is_restricted else compiled
+            weight = None if weight is None else weight[index]
+            if factor is not None:
+                weight = factor if weight is None else weight * factor
+        return self._bind(index, cells, compiled, weight)
+
+    def _bind(
+        self, index: Codes | None, cells: Cells, compiled: LinearConstraints, weight: Float | None
+    ) -> Lagrangian:
+        """Build the Lagrangian of rows at positions `index`, which are in these cells."""
+        return Lagrangian(cells.rows.y, cells, compiled, weight=weight, **self.kernel)
 
     def own_gradient(self, index: Codes) -> Callable[[Array], tuple[Array, Array]]:
         """Make the library's own objective of some rows: gradient and Hessian at their scores."""
         lagrangian, multipliers = self.lagrangian(index), np.zeros(len(self.compiled))
         return lambda margin: lagrangian.at(margin).gradient(multipliers)
-
-    @property
-    def has_many_rows(self) -> bool:
-        """Whether every rate is taken over enough rows for a holdout."""
-        return has_many_rows(self.cells, self.compiled, np.unique(self.compiled.R.indices))
 
     def initial_multipliers(self, start: Float | None) -> Float | None:
         """Check the user's multipliers, and drop those of constraints that are always met."""
@@ -279,7 +284,8 @@ class FitProblem:
         if data.certification is None:
             return None
         rows = data.whole_rows.take(data.certification)
-        return EvaluationSet(*self.compile(rows, "the rows set aside"), "certification")
+        targets = None if data.whole.targets is None else data.whole.targets[data.certification]
+        return self._hold_out(*self.compile(rows, "the rows set aside"), "certification", targets)
 
     def evaluation_set(
         self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
@@ -290,7 +296,13 @@ class FitProblem:
             found = self.compile(rows, name)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-        return EvaluationSet(*found, name)
+        return self._hold_out(*found, name, y)
+
+    def _hold_out(
+        self, cells: Cells, compiled: LinearConstraints, name: str, y: Any
+    ) -> EvaluationSet:
+        """Describe rows with labels or targets y, on which constraints are compiled."""
+        return EvaluationSet(cells, compiled, name)
 
     def name_further_groups(self, rows: EvaluationSet) -> str:
         """Name groups of an evaluation set that no training row is of, with their rows there."""
@@ -342,8 +354,8 @@ def find_idle(constraints: Sequence[Constraint]) -> frozenset[int]:
     return frozenset(met) if len(met) < len(constraints) else frozenset()
 
 
-def set_aside(data: FitData, options: SolverOptions, idle: frozenset[int]) -> FitData:
-    """Set rows aside for a guarantee."""
+def _set_aside(data: FitData, options: SolverOptions) -> FitData:
+    """Set rows aside for a guarantee, which must leave rows of each class."""
     if data.groups is not None:
         raise ValueError(
             f"guarantee={options.guarantee!r} counts rows as independent, and groups says that "
@@ -351,12 +363,21 @@ def set_aside(data: FitData, options: SolverOptions, idle: frozenset[int]) -> Fi
             f"without groups."
         )
     needs = [needs_of(constraint, data.rows) for constraint in options.constraints]
-    cells = Cells(data.rows, needs, idle)
-    return data.without_certification_rows(cells, options.calibration_fraction)
+    cells = Cells(data.rows, needs, find_idle(options.constraints))
+    data = data.without_certification_rows(cells, options.calibration_fraction)
+    left = np.bincount(data.y, minlength=data.classes.size).astype(np.float64)
+    is_left = data.rows.machine.communicator.sum(left) > 0
+    if data.targets is None and not is_left.all():
+        raise ValueError(
+            f"guarantee={options.guarantee!r} sets aside all rows of class "
+            f"{data.classes[~is_left].tolist()[0]!r}, which has too few of them: give more rows, "
+            f"drop the class, or leave the guarantee out."
+        )
+    return data
 
 
-def compile_what_is_left(
-    data: FitData, options: SolverOptions, factors: ClassFactors
+def _compile_what_is_left(
+    data: FitData, options: SolverOptions, factors: Float
 ) -> tuple[Cells, LinearConstraints]:
     """Compile the constraints on the rows that are trained on."""
     try:
@@ -374,22 +395,10 @@ def compile_what_is_left(
         ) from None
 
 
-def _check_classes_left(data: FitData, options: SolverOptions) -> None:
-    """Refuse a guarantee that leaves a class without rows."""
-    left = np.bincount(data.y, minlength=data.classes.size).astype(np.float64)
-    is_left = data.rows.machine.communicator.sum(left) > 0
-    if not is_left.all():
-        raise ValueError(
-            f"guarantee={options.guarantee!r} sets aside all rows of class "
-            f"{data.classes[~is_left].tolist()[0]!r}, which has too few of them: give more rows, "
-            f"drop the class, or leave the guarantee out."
-        )
-
-
 def compile_for_fit(
     constraints: Sequence[Constraint],
     rows: Rows,
-    factors: ClassFactors,
+    factors: Float,
     like: LinearConstraints | None = None,
     name: str = "",
 ) -> tuple[Cells, LinearConstraints]:
@@ -401,5 +410,5 @@ def compile_for_fit(
         find_idle(constraints),
         warning=SmallGroupWarning(f"{name}, " if name else "", "" if name else "small_groups_"),
     )
-    cells.class_weight = factors.both
+    cells.class_weight = factors
     return cells, compiled

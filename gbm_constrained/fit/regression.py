@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint, refuse_priorities
 from gbm_constrained.constraints.checking import check_straight
 from gbm_constrained.constraints.rates import row_functions_of
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.data.fit_data import (
-    ClassFactors,
-    FitArguments,
-    TargetData,
-    Weights,
-    check_targets,
-)
+from gbm_constrained.data.fit_data import FitArguments, check_targets
 from gbm_constrained.decision.choose import VIOLATION_PRICE
 from gbm_constrained.decision.evaluation_set import (
     UNKNOWN,
@@ -54,41 +48,29 @@ from gbm_constrained.evaluation.assessment import (
     Feasibility,
     describe_missing_guarantee,
 )
-from gbm_constrained.evaluation.audit import (
-    determination,
-    drifting,
-    history_frame,
-)
+from gbm_constrained.evaluation.audit import determination, measure_predictions
 from gbm_constrained.evaluation.verdicts import (
     TRAINING_ROWS,
-    ConstraintResult,
     Cost,
-    assess_constraint,
     measure_cost_of_numbers,
 )
 from gbm_constrained.fit.cross_fit import BoundsAt, FoldBoosters, Grown
 from gbm_constrained.fit.finalize import (
+    FinalModel,
     ModelScores,
     ReportLayout,
     TrainedModel,
-    report_periods_of_numbers,
+    report_periods,
 )
 from gbm_constrained.fit.fit import ConstrainedFit, FoldGrowth, tabulate_shifts
-from gbm_constrained.fit.fitted_report import set_fit, set_reports
-from gbm_constrained.fit.options import (
-    RoundMerit,
-    SolverOptions,
-    check_measurable,
-    check_rows,
-    divide_as_given,
+from gbm_constrained.fit.fitted_report import (
+    assess_as_reported,
+    make_history,
+    set_fit,
+    set_reports,
 )
-from gbm_constrained.fit.problem import (
-    FitProblem,
-    LibrarySettings,
-    compile_what_is_left,
-    find_idle,
-    set_aside,
-)
+from gbm_constrained.fit.options import RoundMerit, SolverOptions
+from gbm_constrained.fit.problem import FitProblem, LibrarySettings
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints, find_first
 from gbm_constrained.problem.losses import RegressionObjective
@@ -105,43 +87,29 @@ class RegressionProblem(FitProblem):
     the rows at which a group counts as much as all groups together, by functional.
     """
 
-    data: TargetData
     half: Float | None = None
+    predicts_numbers: ClassVar[bool] = True
 
     @classmethod
     def of(
         cls, options: SolverOptions, arguments: FitArguments, library: LibrarySettings
-    ) -> tuple[SolverOptions, RegressionProblem]:
+    ) -> tuple[SolverOptions, Self]:
         """Encode the rows, and compile the constraints."""
-        check_rows(options, arguments)
         check_straight(options.constraints, "a regressor", "use a sum of gaps")
         refuse_priorities(
             options.constraints, "regressors serve all alike: leave with_priority out"
         )
-        data = TargetData.of(arguments, options.constraints, library.random_state)
-        library.kernel["objective"].check_targets(data.targets)
-        idle = find_idle(options.constraints)
-        if options.guarantee is not None:
-            left = set_aside(data, options, idle)
-            assert isinstance(left, TargetData)
-            data = left
-        divided = divide_as_given(data, options)
-        assert isinstance(divided, TargetData)
-        ones = np.ones(data.classes.size)
-        factors = ClassFactors(ones, ones)
-        cells, compiled = compile_what_is_left(data, options, factors)
-        check_measurable(divided, cells, compiled)
-        weights = Weights.of(divided, factors)
-        rewards = np.zeros(len(compiled), dtype=bool)
+        options, problem = super().of(options, arguments, library)
+        rewards = np.zeros(len(problem.compiled), dtype=bool)
         compiled = replace(
-            compiled, may_reward_errors=rewards, must_reward_errors=rewards, splits_targets=rewards
+            problem.compiled,
+            may_reward_errors=rewards,
+            must_reward_errors=rewards,
+            splits_targets=rewards,
         )
         # A certificate needs every group.
         half = None if options.guarantee is None else np.zeros(compiled.constant.size)
-        return options, cls(
-            options.constraints, divided, weights, factors, idle, cells, compiled, library.kernel,
-            half,
-        )  # fmt: skip
+        return options, replace(problem, compiled=compiled, half=half)
 
     @cached_property
     def acting(self) -> LinearConstraints:
@@ -154,30 +122,14 @@ class RegressionProblem(FitProblem):
         found: RegressionObjective = self.kernel["objective"]
         return found
 
-    def lagrangian(
-        self,
-        index: Codes | None = None,
-        *,
-        is_restricted: bool = False,
-        log_odds: float = 0.0,
-        factor: Float | None = None,
+    def _bind(
+        self, index: Codes | None, cells: Cells, compiled: LinearConstraints, weight: Float | None
     ) -> Lagrangian:
-        """Build the Lagrangian of all rows, or of those at positions `index`.
-
-        With `is_restricted`, means are taken over these rows alone. A `factor` is that of the
-        weight of each of these rows. Numbers have no log-odds.
-        """
-        cells, compiled, weight = self.cells, self.acting, self.weights.objective
+        """Build the Lagrangian of rows at positions `index`, which are in these cells."""
         targets = self.data.targets
-        if index is not None:
-            cells = self.cells.take(index, factor)
-            compiled = self.acting.on(cells) if is_restricted else self.acting
-            weight = None if weight is None else weight[index]
-            if factor is not None:
-                weight = factor if weight is None else weight * factor
-            targets = targets[index]
+        assert targets is not None
         found: Any = RegressionLagrangian(
-            targets,
+            targets if index is None else targets[index],
             cells,
             compiled,
             functions=row_functions_of(self.constraints),
@@ -188,32 +140,19 @@ class RegressionProblem(FitProblem):
 
     def predicted_rows(self, cells: Cells, index: Codes, source: str) -> PredictedRows:
         """Bind the constraints to rows at positions `index`, which are in these cells."""
-        compiled = self.compiled.on(cells)
+        assert self.data.targets is not None
         targets = self.data.targets[index]
-        return PredictedRows(cells, compiled, source, targets, self.objective, self.half)
+        return self._hold_out(cells, self.compiled.on(cells), source, targets)
 
-    def certification_set(self) -> PredictedRows | None:
-        """Bind the constraints to the rows that are set aside; None without a guarantee."""
-        data = self.data
-        if data.certification is None:
-            return None
-        found = self.compile(data.whole_rows.take(data.certification), "the rows set aside")
-        return PredictedRows(*found, "certification", data.certification_targets, self.objective)
-
-    def evaluation_set(
-        self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
+    def _hold_out(
+        self, cells: Cells, compiled: LinearConstraints, name: str, y: Any
     ) -> PredictedRows:
-        """Bind the constraints to rows that are not trained on."""
-        rows = self.data.evaluation_rows(name, X, y, weight, sensitive_features)
-        try:
-            found: tuple[Cells, LinearConstraints] = self.compile(rows, name)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
+        """Describe rows with targets y, on which constraints are compiled."""
         targets = check_targets(y, f"y of {name}")
         if not targets.size:
             raise ValueError(f"{name} has no rows: leave it out.")
         self.objective.refuse_negative(targets, f"y of {name}")
-        return PredictedRows(*found, name, targets, self.objective, self.half)
+        return PredictedRows(cells, compiled, name, targets, self.objective, self.half)
 
 
 class RegressionGrowth(FoldGrowth):
@@ -292,7 +231,7 @@ class RegressionFit(ConstrainedFit):
 
     def make_solver(self, lagrangian: Lagrangian, **others: Any) -> Solver:
         """Make a solver; multipliers of boosters are worth the price of violations at most."""
-        if self.library.is_lazy and self.certification is None:
+        if not self.library.is_linear and self.certification is None:
             assert isinstance(lagrangian, RegressionLagrangian)
             others = {"largest": find_largest_multipliers(lagrangian.rows), **others}
         return super().make_solver(lagrangian, **others)
@@ -347,9 +286,6 @@ class RegressionFit(ConstrainedFit):
         return self.problem.predicted_rows(self.problem.cells, everyone, TRAINING_ROWS)
 
 
-IDENTITY = AffineChoice(Affine(), np.nan, np.zeros(0))
-
-
 @dataclass(frozen=True, eq=False)
 class FinalRegressor:
     """The regressor that a fit returns.
@@ -396,9 +332,8 @@ def finalize_regression(
     `rounds` are those of the whole ensemble; `margin` are the scores of the training rows after
     these rounds, if they are known.
     """
-    known = {} if margin is None or fit.has_offset else {rounds: margin}
-    scores = ModelScores(trained, fit.measured, known)
-    choice, measured = IDENTITY, fit.measured.rows
+    scores = ModelScores(fit, trained, rounds, margin)
+    choice, measured = AffineChoice(Affine(), np.nan, np.zeros(0)), fit.measured.rows
     held_out: tuple[PredictedRows, Array] | None = None
     others = None
     certification, certified, periods = fit.certification, None, None
@@ -412,11 +347,11 @@ def finalize_regression(
             certified = certify_affine(
                 (measured, score), unseen, fit.options.delta, has_scale=has_scale
             )
-            choice = IDENTITY._replace(affine=certified.affine)
+            choice = choice._replace(affine=certified.affine)
         else:
             choice = measured.choices.get(rounds) or fit.choose_map(measured.credible, score)
         held_out = others = measured, choice.apply(score, measured.cells.rows)
-        periods = report_periods_of_numbers(fit, *held_out)
+        periods = report_periods(fit, functools.partial(measure_predictions, *held_out))
         if measured.plain_score is not None:
             cost = measure_cost_of_numbers(*held_out)
     for rows in fit.evaluation_sets:  # The last one is reported, if there is any.
@@ -427,9 +362,12 @@ def finalize_regression(
         held_out = unseen[0], choice.apply(unseen[1], unseen[0].cells.rows)
         others = None
     training = choice.apply(scores.training(rounds), fit.data.rows)
-    model = describe_regressor(fit, choice.affine, rounds, training, held_out)
-    return replace(
-        model,
+    return describe_regressor(
+        fit,
+        choice.affine,
+        rounds,
+        training,
+        held_out,
         others=others,
         offsets=choice.offsets,
         certified=certified,
@@ -444,8 +382,12 @@ def describe_regressor(
     rounds: int,
     training: Array,
     held_out: tuple[PredictedRows, Array] | None = None,
+    **reported: Any,
 ) -> FinalRegressor:
-    """Measure a model by the scores of its training rows, and of held-out rows, if any."""
+    """Measure a model by the scores of its training rows, and of held-out rows, if any.
+
+    `reported` are further fields of the model.
+    """
     solver = fit.solver
     lagrangian, compiled = solver.lagrangian, fit.problem.compiled
     statistics = lagrangian.at(training).exact_statistics()
@@ -464,7 +406,7 @@ def describe_regressor(
     )
     if held_out is None:
         held_out = fit.training_rows(), training
-    return FinalRegressor(affine, record, *held_out)
+    return FinalRegressor(affine, record, *held_out, **reported)
 
 
 def report_regressor(
@@ -482,17 +424,30 @@ def report_regressor(
         outcome = outcome.complete_by(layout.lay_out(_measure(*model.others)), layout.compiled)
     elif not is_training and model.certified is None:  # No other rows but those of the trees.
         outcome = outcome.leave_out_incomplete(spread, layout.compiled)
-    uncertified, p_value, level = _read_certificate(model, rows)
+    uncertified: tuple[Constraint, ...] = ()
+    p_value, level, cost = np.nan, np.nan, model.cost
+    if (certified := model.certified) is not None:
+        missing = np.flatnonzero(certified.p_values > certified.level)
+        uncertified = tuple(rows.compiled.constraints[j] for j in missing)
+        p_value, level = float(certified.p_values.max()), certified.level
+    # Whether the constraints cost most of what the model explains beyond the mean target.
+    gain, left = 1.0 - cost.unconstrained_error, 1.0 - cost.error
+    is_fragile = gain > 2.0 * cost.noise and cost.is_costly and left < FRAGILE_GAIN * gain
     doubt = describe_missing_guarantee("high_probability") if uncertified else ""
-    results = _assess(fit, layout, outcome, model, doubt)
-    drift = () if model.periods is None else drifting(model.periods)
-    feasibility = Feasibility(
-        uncertified, results, (), (), np.nan, None, np.nan, np.nan, rows.source,
-        rows.cells.n_rows, p_value, level,
-        drifting=tuple(result for result in results if str(result.constraint) in drift),
-        rounds_trained=fit.solver.rounds if rounds is None else rounds,
-        rounds_asked=fit.library.n_rounds,
-        is_fragile=_is_fragile(model.cost), cost=model.cost, plain=fit.measured.plain,
+    reported = FinalModel(
+        record.rounds,
+        np.zeros(1),
+        layout,
+        record=record,
+        periods=model.periods,
+        outcome=None if is_training else outcome,
+        functionals=outcome.functionals if is_training else record.functionals,
+        training_intervals=outcome.intervals if is_training else None,
+    )
+    feasibility = replace(
+        assess_as_reported(fit, reported, rounds, doubt),
+        conflict=uncertified, p_value=p_value, level=level, source=rows.source,
+        n_rows=rows.cells.n_rows, is_fragile=bool(is_fragile), cost=cost, plain=fit.measured.plain,
     )  # fmt: skip
     laid_out = None if is_training else layout.lay_out(outcome)
     set_reports(
@@ -500,7 +455,8 @@ def report_regressor(
         ("loss", rows.measure_scores(model.score)[0]), _describe_plain(rows),
     )  # fmt: skip
     set_fit(estimator, fit, record.multipliers, model.periods)
-    estimator.history_ = _make_history(fit, record, layout.values(outcome), outcome.sources)
+    history = make_history(fit, layout, record, outcome)
+    estimator.history_ = history.drop(columns="error")
     estimator.unseen_r2_ = UNKNOWN if is_training else _determination(rows, model.score)
     estimator.adjustment_ = model.affine.as_series()
     if (offsets := model.offsets) is not None:
@@ -518,48 +474,12 @@ def _describe_plain(rows: PredictedRows) -> PlainModel | None:
     return PlainModel(float(statistics.loss[0]), values)
 
 
-def _is_fragile(cost: Cost) -> bool:
-    """Whether constraints cost most of what a model explains beyond the mean target."""
-    gain, left = 1.0 - cost.unconstrained_error, 1.0 - cost.error
-    return bool(gain > 2.0 * cost.noise and cost.is_costly and left < FRAGILE_GAIN * gain)
-
-
-def _read_certificate(
-    model: FinalRegressor, rows: PredictedRows
-) -> tuple[tuple[Constraint, ...], float, float]:
-    """Find the constraints without their certificate, and its p-value and level, if any."""
-    certified = model.certified
-    if certified is None:
-        return (), np.nan, np.nan
-    missing = np.flatnonzero(certified.p_values > certified.level)
-    found = tuple(rows.compiled.constraints[j] for j in missing)
-    return found, float(certified.p_values.max()), certified.level
-
-
 def _measure(rows: PredictedRows, score: Array) -> Outcome:
     """Measure the constraints by the scores of rows."""
     functionals, intervals, of_functionals = rows.intervals(score)
     sources = np.full(len(rows.compiled.constraints), rows.source, dtype=object)
     sampled = Sampled(intervals, of_functionals)
     return Outcome(functionals, intervals, of_functionals, sources, sampled)
-
-
-def _assess(
-    fit: RegressionFit, layout: ReportLayout, outcome: Outcome, model: FinalRegressor, doubt: str
-) -> tuple[ConstraintResult, ...]:
-    """Assess each constraint by the rows that measure it, training rows where no others do."""
-    values = layout.values(outcome)
-    on_training = fit.problem.compiled.values(model.record.functionals)
-    known = [model.rows, *([] if model.others is None else model.others[:1])]
-    results = []
-    for j in range(len(fit.problem.constraints)):
-        rows = next(rows for rows in known if rows.source == outcome.sources[j])
-        estimate = Estimate(float(values[j]), *map(float, outcome.intervals[j]))
-        if np.isnan(values[j]):
-            rows, estimate = fit.training_rows(), Estimate(float(on_training[j]), np.nan, np.nan)
-        where = rows.cells, rows.compiled
-        results.append(assess_constraint(where, j, estimate, rows.source, doubt=doubt))
-    return tuple(results)
 
 
 def _determination(rows: PredictedRows, score: Array) -> Estimate:
@@ -570,21 +490,3 @@ def _determination(rows: PredictedRows, score: Array) -> Estimate:
     loss = float(weight @ square)
     half = 1.96 * float(np.sqrt(weight**2 @ (square - loss) ** 2))
     return determination(Estimate(loss, loss - half, loss + half), problem.scale)
-
-
-def _make_history(
-    fit: RegressionFit, final: Record, values: Float, sources: NDArray[np.object_]
-) -> pd.DataFrame:
-    """Make a table with one row per outer iteration, and a last one for the returned model.
-
-    `values` are those of the constraints under that model, on rows with the names `sources`.
-    """
-    records = [r for r in fit.solver.history if r.rounds < final.rounds]
-    records.append(final)
-    held_out: Float | None = None
-    if known := fit.reporting_rows:
-        tables = [np.array([rows.values(r.rounds) for r in records]) for rows in known]
-        held_out = np.where(sources == known[-1].source, tables[-1], tables[0])
-        held_out[-1] = values
-    table = history_frame(records, fit.solver.lagrangian.constraints, held_out)
-    return table.drop(columns="error")

@@ -18,7 +18,7 @@ from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.validation import refuse_lazy
-from gbm_constrained.fit.callbacks import CallbackNotifier, refuse_time_limit_without_constraints
+from gbm_constrained.fit.callbacks import CallbackNotifier, refuse_without_constraints
 from gbm_constrained.fit.fit import ConstrainedFit, weight_of_rows
 from gbm_constrained.fit.fitted_report import (
     ConstrainedFitAttributes,
@@ -225,7 +225,7 @@ class ConstrainedLinearModel(ConstrainedFitAttributes):
 
     def _fit_without_constraints(self, X: Any, y: Any, sample_weight: Any, limit: Any) -> Self:
         """Call the parent's own ``fit``, which no time limit ends."""
-        refuse_time_limit_without_constraints(limit)
+        refuse_without_constraints(time_limit=limit)
         super().fit(X, y, sample_weight)  # type: ignore[misc]
         remove_report(self)
         return self
@@ -239,10 +239,7 @@ class ConstrainedLinearModel(ConstrainedFitAttributes):
         return LibrarySettings(
             1.0,
             self.n_iterations,  # type: ignore[attr-defined]
-            unit="iterations",
-            is_lazy=False,
-            has_few_parameters=True,
-            has_measure_on=False,
+            is_linear=True,
             without_stages="a linear model, which has no rounds,",
             **own,
         )

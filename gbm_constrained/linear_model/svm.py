@@ -244,7 +244,7 @@ class ConstrainedLinearSVC(ConstrainedLinearModel, LinearSVC):
         validate_data(self, fit.data.arguments.X, **accepted)  # Names and number of the features.
         rows = validate_data(self, fit.data.combined.X, reset=False, **accepted)
         classes, compiled = fit.data.classes, fit.problem.compiled
-        problem = rate_problem_of(fit.problem.cells, compiled, fit.problem.factors.both)
+        problem = rate_problem_of(fit.problem.cells, compiled, fit.problem.factors)
         svm = WeightedSVM(rows, 2.0 / (self.C * fit.solver.lagrangian.total_weight))
         losses, limit = Losses(self.objective_loss, self.constraint_loss), fit.notifier.limit
         search = CuttingPlane(

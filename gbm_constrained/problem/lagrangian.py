@@ -991,7 +991,7 @@ class ProblemConstants:
         rows = self._choose_rows()
         at = self.rows.array_module.asarray(rows)
         weight = None if self.rows.weight is None else to_host(self.rows.weight[at])
-        sampled = [view.take(at).to_host() for view in views]
+        sampled = [view.map(lambda of_rows: to_host(of_rows[at])) for view in views]
         mass = np.concatenate([view.sum(weight, power=2) for view in sampled])
         return at, weight, sampled, mass
 

@@ -21,22 +21,21 @@ from gbm_constrained._dataframes import names_of, take_rows
 from gbm_constrained._docstrings import document_parameters
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.data.exact_sums import Communicator, Machine, SingleMachine
-from gbm_constrained.data.fit_data import CombinedRows, FitArguments, TargetData
+from gbm_constrained.data.exact_sums import Communicator, Machine
+from gbm_constrained.data.fit_data import CombinedRows, FitArguments
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import check_scores
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.decision.rules import Margins, MarginShift, Mixture
-from gbm_constrained.fit import parameter_docs as docs
 from gbm_constrained.fit.black_box_classifier import AdjustableAdapter, BlackBoxMixin
 from gbm_constrained.fit.black_box_fit import AdjustableModel, refuse_arguments, refuse_rows
 from gbm_constrained.fit.callbacks import (
     Progress,
     TimeLimit,
-    refuse_time_limit_without_constraints,
+    refuse_without_constraints,
 )
-from gbm_constrained.fit.checkpoint import State, refuse_without_constraints
+from gbm_constrained.fit.checkpoint import State, open_checkpoint
 from gbm_constrained.fit.cross_fit import FoldBooster, FoldBoosterFactory
 from gbm_constrained.fit.finalize import FinalModel, TrainedModel, finalize
 from gbm_constrained.fit.fit import (
@@ -158,14 +157,12 @@ def document_from(source: Any) -> Callable[[Documented], Documented]:
 
 def document_estimator(estimator: Documented) -> Documented:
     """Put the parameters and attributes of its task into the docstring of an estimator."""
-    parameters = docs.SOLVER_PARAMETERS_DOC + docs.UNSEEN_PARAMETERS_DOC
-    parameters += docs.METRIC_PARAMETERS_DOC
-    texts = {"Parameters": parameters, "Attributes": docs.FITTED_ATTRIBUTES_DOC}
+    texts = sections_of(SolverOptions) | sections_of(ConstrainedFitAttributes)
     if issubclass(estimator, ConstrainedRegressorMixin):  # type: ignore[arg-type]
         texts = sections_of(ConstrainedRegressorMixin)
     doc = inspect.cleandoc(estimator.__doc__ or "")
     for title, text in texts.items():
-        doc = doc.replace(f"{{{title.lower()}}}", inspect.cleandoc(text))
+        doc = doc.replace(f"{{{title.lower()}}}", text)
     estimator.__doc__ = doc
     return estimator
 
@@ -488,7 +485,7 @@ class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
     ) -> None:
         self.model, self.native, self.X, self.y = model, native, rows.X, rows.y
         self.arguments, self.is_observed = dict(arguments), is_observed
-        self.communicator: Communicator = SingleMachine()
+        self.communicator: Communicator = Communicator()
         self.is_divisible = arguments[self.continuation] is None
         self.has_offset = False
         self.fit: ConstrainedFit
@@ -526,7 +523,7 @@ class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
         """Check the arguments that depend on the rows, and list the evaluation sets."""
         self.fit, data, name = fit, fit.data, self.starting
         given = {name: self.arguments[name]}
-        if not isinstance(data, TargetData):
+        if data.targets is None:
             self.check_labels()
         data.combined.refuse_with(**given)
         data.alignment.check({"X": self.X, "y": self.y, **given})
@@ -552,7 +549,10 @@ class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
         held_out = take_evaluation_sets(fit, self.bind(fit), sensitive)
         fit.data.alignment.warn()
         arguments = {**self.given(), **rows.by_name(), "sensitive_features_eval_set": sensitive}
-        fit.save_to(own.checkpoint, self.model, arguments)
+        compiled, cells = fit.problem.compiled, fit.problem.cells
+        fit.checkpoint = open_checkpoint(
+            own.checkpoint, self.model, arguments, fit.data, compiled, cells
+        )
         self.prepare(held_out)
 
     def given(self) -> Mapping[str, Any]:
@@ -702,8 +702,7 @@ class ConstrainedMixin(ConstrainedFitAttributes):
 
     def _fit_without_constraints(self, adapter: BoosterAdapter, own: FurtherArguments) -> None:
         """Leave the fit to the parent."""
-        refuse_without_constraints(own.checkpoint)
-        refuse_time_limit_without_constraints(own.time_limit)
+        refuse_without_constraints(checkpoint=own.checkpoint, time_limit=own.time_limit)
         adapter.fit_plain()
         remove_report(self)
 
@@ -834,7 +833,8 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedMixin):
             if (prefixes := model.prefixes) is not None:
                 rounds = prefixes["rounds"].map(adapter.grown_after)
                 self.prefixes_ = prefixes.assign(rounds=rounds)
-            self.shift_ = shift = model.shift_of_mapped
+            # Mapped scores decide by this shift as scores do by their own.
+            self.shift_ = shift = model.affine.scale * model.shift - model.affine.shift
             is_beside = fit.options.probabilities == "calibrated"
             if shift.any() and is_beside:
                 self._threshold = shift

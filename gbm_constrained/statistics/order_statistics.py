@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from gbm_constrained.data.exact_sums import Communicator, SingleMachine
+from gbm_constrained.data.exact_sums import Communicator
 from gbm_constrained.data.validation import check_share
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, blocks_of_rows
@@ -120,7 +120,7 @@ def umbrella_threshold(
     scores: ArrayLike,
     bound: float,
     delta: float,
-    communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
+    communicator: Communicator = Communicator(),  # noqa: B008 - has no state
 ) -> float:
     """Compute the smallest certified threshold of a rate of scores above it.
 
@@ -137,7 +137,7 @@ def umbrella_threshold(
         Largest allowed rate.
     delta : float
         Probability that the rate is larger.
-    communicator : Communicator, default=SingleMachine()
+    communicator : Communicator, default=Communicator()
         Machines that hold the scores together.
     """
     values, n = _check_scores(scores, communicator)
@@ -195,7 +195,7 @@ def expected_rank(n: int, bound: float) -> int:
 def expected_threshold(
     scores: ArrayLike,
     bound: float,
-    communicator: Communicator = SingleMachine(),  # noqa: B008 - has no state
+    communicator: Communicator = Communicator(),  # noqa: B008 - has no state
 ) -> float:
     """Compute the threshold of a rate of scores above it that holds in expectation.
 
@@ -205,7 +205,7 @@ def expected_threshold(
         A score of each row, as for :func:`umbrella_threshold`.
     bound : float
         Largest allowed rate, in the mean over samples: see :func:`expected_rank`.
-    communicator : Communicator, default=SingleMachine()
+    communicator : Communicator, default=Communicator()
         Machines that hold the scores together.
     """
     values, n = _check_scores(scores, communicator)

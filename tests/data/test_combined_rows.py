@@ -19,7 +19,7 @@ from gbm_constrained.constraints.selectors import Mask, dataset
 from gbm_constrained.data.fit_data import (
     CombinedRows,
     FitArguments,
-    TargetData,
+    FitData,
     check_targets,
     encode,
 )
@@ -304,7 +304,9 @@ def test_refused_targets(y, message):
 
 def make(rules, datasets=None, n=6, **given):
     X = np.arange(float(n))[:, None]
-    return TargetData.of(FitArguments(X, np.arange(1.0, n + 1), datasets=datasets, **given), rules)
+    return FitData.of(
+        FitArguments(X, np.arange(1.0, n + 1), datasets=datasets, **given), rules, has_targets=True
+    )
 
 
 def test_functions_stand_in_the_place_of_classes():

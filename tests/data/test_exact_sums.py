@@ -15,9 +15,9 @@ from machines import run_on_machines
 
 from gbm_constrained.data.exact_sums import (
     BITS,
+    Communicator,
     ExactSums,
     Machine,
-    SingleMachine,
     round_weights,
     sum_over_machines,
 )
@@ -26,7 +26,7 @@ from gbm_constrained.data.rows import Rows
 MOST_ROWS = 1 << 27
 
 
-class SeveralMachines(SingleMachine):
+class SeveralMachines(Communicator):
     """The only one of several machines, whose sums are rounded as if there were others."""
 
     holds_all_rows = False
@@ -100,8 +100,8 @@ def test_strange_bounds_change_no_value_for_worse(bound):
 
 def test_the_machine_that_holds_all_rows_rounds_nothing():
     values = np.array([0.1, 0.2])
-    assert ExactSums(SingleMachine(), 2).round(values, 1.0) is values
-    assert round_weights(values, SingleMachine()) is values
+    assert ExactSums(Communicator(), 2).round(values, 1.0) is values
+    assert round_weights(values, Communicator()) is values
 
 
 def test_weights_are_rounded_alike_on_all_machines():
@@ -179,6 +179,6 @@ def test_zeros_tiny_values_and_no_rows_have_a_sum(x):
 
 def test_a_machine_with_all_rows_adds_as_numpy_does():
     wide, weight, _, codes = draw(0)
-    found = sum_over_machines(lambda x: np.bincount(codes, x, 4), [wide, weight], SingleMachine())
+    found = sum_over_machines(lambda x: np.bincount(codes, x, 4), [wide, weight], Communicator())
     np.testing.assert_array_equal(found[0], np.bincount(codes, wide, 4))
     np.testing.assert_array_equal(found[1], np.bincount(codes, weight, 4))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from machines import run_on_machines
 from shift_problems import EXACT, Problem, random, seeds
 
-from gbm_constrained.data.exact_sums import SingleMachine, round_weights
+from gbm_constrained.data.exact_sums import Communicator, round_weights
 from gbm_constrained.decision.histograms import (
     Candidates,
     JointRows,
@@ -44,7 +44,7 @@ def histogram_of(data, index, communicator, size=None):
 @given(seed=seeds, n=st.integers(1, 3000), splits=st.integers(0, 3))
 def test_bins_have_the_rows_between_their_edges(seed, n, splits):
     data = draw(seed, n)
-    table = histogram_of(data, slice(None), SingleMachine())
+    table = histogram_of(data, slice(None), Communicator())
     rng = np.random.default_rng(seed)
     for _ in range(splits):
         wide = np.flatnonzero((table.high > table.low)[table.bins])
@@ -94,7 +94,7 @@ def test_bins_divide_each_stratum_evenly():
     n, rare = 100_000, 500
     scores = np.concatenate([rng.normal(size=n), rng.normal(4.0, 0.3, rare)])
     kinds = np.repeat([0, 2], [n, rare])
-    table = ScoreHistogram(scores, kinds, KINDS, None, SingleMachine(), scores.size)
+    table = ScoreHistogram(scores, kinds, KINDS, None, Communicator(), scores.size)
     assert table.edges.size <= 512
     assert (table.tables[0][0] / n).max() < 0.01
     assert (table.tables[0][2] / rare).max() < 0.04
@@ -115,7 +115,7 @@ def test_three_splits_separate_any_two_scores_that_count_as_different():
     """Between the outermost floats, by bins as equally wide as the scores' resolution is."""
     scores = np.array([-1e300, -1.00002, -1.0, 0.0, 2e-5, 1e-3, 5.0, 5.0001, 1e300])
     kinds = np.zeros(scores.size, dtype=np.intp)
-    table = ScoreHistogram(scores, kinds, np.zeros(1, int), None, SingleMachine(), 9)
+    table = ScoreHistogram(scores, kinds, np.zeros(1, int), None, Communicator(), 9)
     for _ in range(3):
         is_wide = (table.high > table.low)[table.bins]
         if is_wide.any():
@@ -165,7 +165,7 @@ def test_a_machine_that_holds_few_rows_has_a_table(n):
     problem = Problem(0)
     cells, _ = problem.compiled(problem.rules())
     rows, margin = JointRows(cells.take(np.arange(n))), problem.margin[:n]
-    joint, one = rows.joint, SingleMachine()
+    joint, one = rows.joint, Communicator()
     table = ScoreHistogram(margin, joint.codes, joint.labels, rows.weight, one, n, rows=rows)
     assert table.count.sum() == n
 

@@ -257,6 +257,10 @@ class ConstrainedLGBMClassifier(DrivenLGBMClassifierMixin, lgb.LGBMClassifier):
     ----------
     {attributes}
 
+    References
+    ----------
+    {references}
+
     Examples
     --------
     >>> from gbm_constrained import ConstrainedLGBMClassifier, class_error

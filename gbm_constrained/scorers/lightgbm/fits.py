@@ -23,7 +23,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from gbm_constrained._dataframes import as_numbers, take_rows, with_rows
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.exact_sums import sum_over_machines
-from gbm_constrained.data.fit_data import TargetData, check_targets
+from gbm_constrained.data.fit_data import check_targets
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import check_integer, preserve_random_state
 from gbm_constrained.decision.evaluation_set import EvaluationSet
@@ -799,7 +799,7 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
 
     def find_intercept(self) -> Array:
         data = self.fit.data
-        assert isinstance(data, TargetData)
+        assert data.targets is not None
         y = data.targets[: data.combined.sizes[0]]
         constant = lgb.Dataset(np.zeros((y.size, 1)), y, weight=data.sample_weight)
         learner = {**self.own_objective, "verbosity": -1, "num_threads": 1}

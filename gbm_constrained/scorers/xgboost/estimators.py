@@ -64,6 +64,10 @@ class ConstrainedXGBClassifier(DrivenXGBClassifierMixin, xgb.XGBClassifier):
     ----------
     {attributes}
 
+    References
+    ----------
+    {references}
+
     Examples
     --------
     >>> from gbm_constrained import ConstrainedXGBClassifier, fnr

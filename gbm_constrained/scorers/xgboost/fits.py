@@ -25,7 +25,7 @@ from xgboost.core import require_keyword_args
 from gbm_constrained._dataframes import take_rows, with_rows
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Bool, Codes, Float
-from gbm_constrained.data.fit_data import TargetData, check_targets
+from gbm_constrained.data.fit_data import check_targets
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import (
     check_features,
@@ -860,7 +860,7 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
         """Find the intercept that XGBoost would fit to the training rows of all machines."""
         data, cells = self.fit.data, self.fit.problem.cells
         if self.communicator.holds_all_rows:
-            y = data.targets[: data.combined.sizes[0]] if isinstance(data, TargetData) else data.y
+            y = data.y if data.targets is None else data.targets[: data.combined.sizes[0]]
             return parameters.find_intercept(y, data.sample_weight, native)
         first, k = cells.views[0].cells, cells.classes.size
         of_class = np.bincount(cells.labels[first], cells.weight[first], k)
@@ -914,7 +914,7 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
         data = self.fit.data
         # Rows of further data sets without a label are in no objective: any class will do.
         combined = data.combined
-        labels = data.targets if isinstance(data, TargetData) else combined.classes_of_rows
+        labels = combined.classes_of_rows if data.targets is None else data.targets
         given = {
             **self.arguments,
             "sample_weight": combined.sample_weight,
