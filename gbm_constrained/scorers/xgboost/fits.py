@@ -100,6 +100,16 @@ def take_start(base_margin: Any, rows: Codes) -> Any:
     return None if base_margin is None else take_rows(base_margin, rows)
 
 
+def read_in_parts(
+    parent: xgb.XGBClassifier, X: Any, base_margin: Any, rows: Codes
+) -> Iterator[xgb.DMatrix]:
+    """Read rows of a table once more, in parts, for scores that are seldom asked for."""
+    X, n_together = with_rows(X), 1 << 16
+    for start in range(0, max(rows.size, 1), n_together):
+        part = rows[start : start + n_together]
+        yield read_matrix(parent, take_rows(X, part), take_start(base_margin, part))
+
+
 class FoldFeatures:
     """Features of all rows of a fit, from which matrices of some rows are made.
 
@@ -111,13 +121,12 @@ class FoldFeatures:
         Scores that all rows start from.
     """
 
-    can_be_read_again: ClassVar[bool] = False  # Where it takes long, matrices are kept.
-
     # Makes the matrix of some rows that trees are grown on, with the bins of the first one.
     # Labels, weights and weights of features are further arguments.
     training: Callable[..., Any]
     held: Callable[[Codes], Any]  # Makes the matrix of held-out rows.
-    read_again: Callable[[Codes], Iterator[xgb.DMatrix]]  # Makes matrices of some rows anew.
+    # Makes matrices of some rows anew, so that none need be kept; None where it takes long.
+    read_again: Callable[[Codes], Iterator[xgb.DMatrix]] | None = None
 
     def __init__(self, parent: xgb.XGBClassifier, base_margin: Any) -> None:
         self.parent, self.base_margin = parent, base_margin
@@ -130,11 +139,9 @@ class HostFeatures(FoldFeatures):
     Held-out rows are scored by their values, which is faster than by bins.
     """
 
-    can_be_read_again = True
-
     def __init__(self, parent: xgb.XGBClassifier, X: Any, base_margin: Any) -> None:
         super().__init__(parent, base_margin)
-        self.X, self.bins = X, None
+        self.read_again, self.bins = functools.partial(read_in_parts, parent, X, base_margin), None
         self.described = {"enable_categorical": parent.enable_categorical}
         if type(X) is np.ndarray:
             self.values = X
@@ -160,13 +167,6 @@ class HostFeatures(FoldFeatures):
         start = take_start(self.base_margin, rows)
         values, n_threads = self.values[rows], self.parent.n_jobs
         return xgb.DMatrix(values, base_margin=start, nthread=n_threads, **self.described)
-
-    def read_again(self, rows: Codes) -> Iterator[xgb.DMatrix]:
-        """Read rows of the table once more, in parts, for scores that are seldom asked for."""
-        X, n_together = with_rows(self.X), 1 << 16
-        for start in range(0, max(rows.size, 1), n_together):
-            part = rows[start : start + n_together]
-            yield read_matrix(self.parent, take_rows(X, part), take_start(self.base_margin, part))
 
 
 class CardFeatures(FoldFeatures):
@@ -497,7 +497,9 @@ class XGBFoldBooster(LibraryFoldBooster):
         super().__init__(fold, solver)
         training = features.training(fold.training, **of_rows)
         self.matrices = {"training": training, "held": features.held(fold.held)}
-        self.features, self.native, self.names = features, native, training.feature_names
+        # The features themselves are freed with the factory of the boosters.
+        self.read_again, self.native = features.read_again, native
+        self.names = training.feature_names
         self.booster = self._make_booster()
         # All other callbacks are about the model that is returned.
         schedulers, callbacks = xgb.callback.LearningRateScheduler, features.parent.callbacks or ()
@@ -535,7 +537,8 @@ class XGBFoldBooster(LibraryFoldBooster):
             return self._predict(self.matrices[name], rounds)
         if rounds in (0, self.booster.num_boosted_rounds()):
             return self._final[name]
-        parts = self.features.read_again(self.rows[name])
+        assert self.read_again is not None
+        parts = self.read_again(self.rows[name])
         return np.concatenate([self._predict(part, rounds) for part in parts])
 
     def _predict(self, matrix: Any, rounds: int = 0, *, training: bool = False) -> Array:
@@ -556,7 +559,7 @@ class XGBFoldBooster(LibraryFoldBooster):
 
     def release(self) -> None:
         self.solver = None
-        if self.features.can_be_read_again:
+        if self.read_again is not None:
             self._final = {name: self._predict(one) for name, one in self.matrices.items()}
             self.matrices = {}
             self.booster.reset()
