@@ -9,7 +9,6 @@ import lightgbm as lgb
 import numpy as np
 from blackbox_data import Part, Split
 
-from gbm_constrained.fit.black_box_fit import columns_beside
 from gbm_constrained.scorers.lightgbm.models import LGBMTreeWeights
 from gbm_constrained.solvers.black_box import LinearSpace, find_shift
 
@@ -32,7 +31,8 @@ def minimize_by_strategy(
 
     def columns(part: Part) -> Any:
         groups = part.group.to_numpy()
-        return weights.score_columns(part.X, columns_beside(groups, 2, groups.size)).matrix
+        beside = np.column_stack([groups == 0, groups == 1, np.ones(groups.size)])
+        return weights.score_columns(part.X, beside.astype(np.float32))
 
     space = LinearSpace(columns(split.training), columns(split.validation))
     test = LinearSpace(*[columns(split.test)] * 2)

@@ -68,7 +68,8 @@ from scipy.stats import norm
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.data.splits import Fold
+from gbm_constrained.data.fit_data import FitData
+from gbm_constrained.data.splits import Fold, folds_of
 from gbm_constrained.decision.choose import (
     FEW_SPLITS,
     VIOLATION_PRICE,
@@ -87,7 +88,7 @@ from gbm_constrained.decision.search import ShiftSearch
 from gbm_constrained.decision.violations import standard_error_of, standard_errors
 from gbm_constrained.fit.checkpoint import State
 from gbm_constrained.fit.options import SolverOptions
-from gbm_constrained.fit.problem import FitProblem
+from gbm_constrained.fit.problem import HOLDOUT_FRACTION, FitProblem
 from gbm_constrained.problem.linear_constraints import (
     LinearConstraints,
     compares_groups,
@@ -386,6 +387,29 @@ class FoldBoosters:
         if self._own is None or self._own[0] != rounds:
             self._own = rounds, [member.own_margin(rounds) for member in self.members]
         return self._own[1]
+
+
+def divide_into_folds(
+    data: FitData, cells: Cells, options: SolverOptions, *, is_holdout: bool
+) -> tuple[Sequence[Fold], str]:
+    """Divide the rows into folds, those of the user if there are any, and name these."""
+    if data.given_folds is not None:
+        return data.given_folds.folds, data.given_folds.source
+    everyone = np.arange(len(data.rows))
+    if is_holdout:
+        held = data.split(everyone, cells, options.holdout_fraction or HOLDOUT_FRACTION)[:1]
+    else:
+        n = min(options.n_folds, cells.n_rows)
+        held = data.split(everyone, cells, 1.0 / n, n)
+    folds = folds_of(held, everyone.size)
+    sizes = np.array([[fold.training.size, fold.held.size] for fold in folds], np.float64)
+    if not cells.reduce_sum(sizes).all():
+        raise ValueError(
+            f"Holdout(fraction={options.holdout_fraction!r}) of n_samples={cells.n_rows} "
+            f"leaves none to hold out, or none to train on: give another share, or "
+            f"measure_on='train'."
+        )
+    return folds, "holdout" if is_holdout else "out of fold"
 
 
 def _find_compared(folds: Sequence[Fold], held: Codes) -> list[Codes]:

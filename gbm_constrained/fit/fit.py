@@ -44,7 +44,7 @@ from gbm_constrained.constraints.checking import check_straight
 from gbm_constrained.constraints.selectors import MISSING
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import FitArguments, FitData
-from gbm_constrained.data.splits import Fold, folds_of
+from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import (
     as_labels,
     check_features,
@@ -80,6 +80,7 @@ from gbm_constrained.fit.cross_fit import (
     Grown,
     Pass,
     PassSearch,
+    divide_into_folds,
     measure_optimism,
     measure_pass,
 )
@@ -91,7 +92,7 @@ from gbm_constrained.fit.options import (
     find_merit,
     no_held_out_rows,
 )
-from gbm_constrained.fit.problem import HOLDOUT_FRACTION, FitProblem, LibrarySettings, TreeLimits
+from gbm_constrained.fit.problem import FitProblem, LibrarySettings, TreeLimits
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints, find_levels
 from gbm_constrained.solvers.base import Solver
@@ -733,7 +734,9 @@ class ConstrainedFit:
         kind = self.resolve_measurement()
         if kind in get_args(Dividing):
             assert make_factory is not None
-            folds, source = self._divide(kind)
+            folds, source = divide_into_folds(
+                self.data, self.problem.cells, self.options, is_holdout=kind == "holdout"
+            )
             growth = self.growth_class(self, make_factory(), folds, source)
             self.measured = growth.follow(growth.find_best())
         elif self.checkpoint is not None:
@@ -782,27 +785,6 @@ class ConstrainedFit:
                 "GC118",
             )
         return "train"
-
-    def _divide(self, kind: str) -> tuple[Sequence[Fold], str]:
-        """Divide the rows into folds, those of the user if there are any, and name these."""
-        data, cells, options = self.data, self.problem.cells, self.options
-        if data.given_folds is not None:
-            return data.given_folds.folds, data.given_folds.source
-        everyone = np.arange(len(data.rows))
-        if kind == "holdout":
-            held = data.split(everyone, cells, options.holdout_fraction or HOLDOUT_FRACTION)[:1]
-        else:
-            n = min(options.n_folds, cells.n_rows)
-            held = data.split(everyone, cells, 1.0 / n, n)
-        folds = folds_of(held, everyone.size)
-        sizes = np.array([[fold.training.size, fold.held.size] for fold in folds], np.float64)
-        if not cells.reduce_sum(sizes).all():
-            raise ValueError(
-                f"Holdout(fraction={options.holdout_fraction!r}) of n_samples={cells.n_rows} "
-                f"leaves none to hold out, or none to train on: give another share, or "
-                f"measure_on='train'."
-            )
-        return folds, "holdout" if kind == "holdout" else "out of fold"
 
     def _watch(self, rows: EvaluationSet) -> Measured:
         """Let an evaluation set move the multipliers while the model is trained."""

@@ -25,13 +25,12 @@ from sklearn.utils.validation import check_random_state, validate_data
 
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.data.fit_data import CombinedRows, FitArguments
+from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.decision.rules import Scores
 from gbm_constrained.fit import model_note as saving
-from gbm_constrained.fit.black_box_classifier import BlackBoxMixin
-from gbm_constrained.fit.black_box_fit import ScoreColumns, refuse_arguments, refuse_rows
+from gbm_constrained.fit.black_box_fit import BlackBoxMixin, refuse_arguments, refuse_rows
 from gbm_constrained.fit.callbacks import (
     ConstraintCallback,
     Progress,
@@ -47,8 +46,8 @@ from gbm_constrained.fit.fitted_report import (
     warn,
     with_constraints,
 )
-from gbm_constrained.fit.metric_report import MetricMixin, NativeAdapter
-from gbm_constrained.fit.native_models import IsOver, PartRows, multiply_weight
+from gbm_constrained.fit.metric_report import MetricMixin
+from gbm_constrained.fit.native_models import IsOver, NativeAdapter, PartRows, multiply_weight
 from gbm_constrained.fit.options import (
     Iterate,
     SolverName,
@@ -100,19 +99,18 @@ class LinearParameters:
         names = getattr(model, "feature_names_in_", range(self._deviation.size))
         self.names = [f"coef[{name}]" for name in names]
         self.start: Float = model.coef_[0] * self._deviation
+        self.base = float(model.intercept_[0])
 
     def _read(self, X: Any) -> Any:
         return validate_data(self.model, X, accept_sparse="csr", dtype=np.float64, reset=False)
 
-    def score_columns(self, X: Any, beside: Array) -> ScoreColumns:
+    def score_columns(self, X: Any, beside: Array) -> Any:
         """Divide features by their standard deviations, and put further columns beside them."""
         table: Any = self._read(X)
         if sparse.issparse(table):
             scaled = cast(Any, table).multiply(1.0 / self._deviation)
-            matrix = sparse.hstack([scaled, sparse.csr_array(beside)], format="csr")
-        else:
-            matrix = np.hstack([table / self._deviation, beside])
-        return ScoreColumns(matrix, float(self.model.intercept_[0]))
+            return sparse.hstack([scaled, sparse.csr_array(beside)], format="csr")
+        return np.hstack([table / self._deviation, beside])
 
     def set_parameters(self, parameters: Float, intercept: float) -> None:
         """Change the coefficients, and add to the intercept."""
@@ -127,7 +125,7 @@ class LinearParameters:
 class LogisticAdapter(NativeAdapter):
     """Arguments of one ``fit``, and how it is left to scikit-learn.
 
-    It is an ``AdjustableAdapter`` as well, whose parameters are the coefficients.
+    The parameters of the trained model are the coefficients.
 
     Parameters
     ----------
@@ -179,15 +177,9 @@ class LogisticAdapter(NativeAdapter):
         """Give access to the coefficients."""
         return LinearParameters(self.model, self.X, self.sample_weight)
 
-    def check_rows(self, combined: CombinedRows) -> None:
-        """Accept further rows, for no other argument has one value for each row."""
-
     def fit_plain(self, factor: Float | None = None, is_over: IsOver | None = None) -> None:
         """Call the parent's own ``fit``, which nothing ends early."""
         self.native(self.X, self.y, multiply_weight(self.sample_weight, factor))
-
-    def leave_out_rounds(self) -> None:
-        """Leave none out: a linear model has no rounds."""
 
     def fit_part(self, part: PartRows) -> LogisticModel:
         """Train scikit-learn's own model on some of the rows."""
@@ -200,9 +192,6 @@ class LogisticAdapter(NativeAdapter):
         weight = part.take_weight(self.sample_weight)
         X, y = part.take_features(), part.take_labels(self.y)
         return LogisticModel(plain.fit(X, y, weight))
-
-    def finish(self) -> None:
-        """Add no conditions."""
 
     def can_fold(self) -> bool:
         """Whether a shift of scores can be added to the trained model."""

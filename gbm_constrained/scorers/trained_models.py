@@ -21,7 +21,6 @@ from scipy import sparse
 from gbm_constrained._dataframes import categories_of, names_of
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.decision.groups import GroupOffsets, number_of
-from gbm_constrained.fit.black_box_fit import ScoreColumns
 
 
 @dataclass(frozen=True)
@@ -161,7 +160,7 @@ class TreeWeights(ABC):
 
     Attributes
     ----------
-    names : sequence of str
+    names : list of str
         Names of the parameters.
     start : ndarray of shape (n_parameters,)
         Parameters that leave the model as it is.
@@ -178,7 +177,7 @@ class TreeWeights(ABC):
     def __init__(self, model: Any) -> None:
         self.model = model
         n_rounds = self._count_rounds()
-        self.names: Sequence[str] = [f"tree[{t}]" for t in range(n_rounds)]
+        self.names = [f"tree[{t}]" for t in range(n_rounds)]
         self.start: Float = np.ones(n_rounds)
 
     @abstractmethod
@@ -201,7 +200,7 @@ class TreeWeights(ABC):
     def _take(self, booster: Any) -> None:
         """Give the classifier another booster."""
 
-    def score_columns(self, X: Any, beside: Array) -> ScoreColumns:
+    def score_columns(self, X: Any, beside: Array) -> Any:
         """Score rows by each round, and put further columns beside the scores.
 
         The matrix of float32 of shape (n_samples, n_rounds + k) is the only array of its size.
@@ -212,7 +211,7 @@ class TreeWeights(ABC):
         for t in range(n_rounds):
             matrix[:, t] = self._score_round(X, t)
         matrix[:, n_rounds:] = beside
-        return ScoreColumns(matrix, self.base)
+        return matrix
 
     def set_parameters(self, parameters: Float, intercept: float) -> None:
         """Change the parameters, and add to all scores."""
@@ -241,7 +240,7 @@ class LeafValues(TreeWeights):
     def _find_leaves(self, X: Any, n_samples: int) -> Codes:
         """Find the leaf of each row in each tree, counted from zero within the tree."""
 
-    def score_columns(self, X: Any, beside: Array) -> ScoreColumns:
+    def score_columns(self, X: Any, beside: Array) -> Any:
         """Make a column for each leaf, which is one for its rows, and put further ones beside."""
         leaves = self._find_leaves(X, len(beside))
         n_samples, n_trees = leaves.shape
@@ -251,4 +250,4 @@ class LeafValues(TreeWeights):
         shape = n_samples, int(self.sizes.sum())
         indicators = sparse.csr_array((ones, columns.ravel(), ends), shape=shape)
         matrix = sparse.hstack([indicators, sparse.csr_array(beside)], format="csr")
-        return ScoreColumns(matrix, self.base)
+        return matrix

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from helpers import CLASSIFIERS
@@ -11,9 +13,8 @@ from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.splits import folds_of
 from gbm_constrained.decision.rules import OTHER_DATA, calibrate_scores
 from gbm_constrained.fit.callbacks import SearchNotifier
-from gbm_constrained.fit.metric_fit import HeldOutBoosters
 from gbm_constrained.fit.metric_problem import MetricProblem
-from gbm_constrained.fit.native_models import NativeGrowth
+from gbm_constrained.fit.native_models import HeldOutBoosters, NativeGrowth
 from gbm_constrained.fit.options import SolverOptions
 from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.metrics import g_mean, h_mean
@@ -53,7 +54,7 @@ def score_cells(X, n_cells):
 def make_boosters(parameters, given, trained, *, n_rounds=6, are_log_odds=True):
     """Make boosters of two folds, each of which remembers what it was trained on."""
     options = SolverOptions.of(CLASSIFIERS["lightgbm"](**parameters))
-    problem = MetricProblem.of(options, options.metric, given, LibrarySettings(0.1, n_rounds))
+    problem = MetricProblem.of(options, given, LibrarySettings(0.1, n_rounds))
 
     def fit_part(part):
         trained.append(part)
@@ -61,8 +62,9 @@ def make_boosters(parameters, given, trained, *, n_rounds=6, are_log_odds=True):
 
     n = len(problem.data.rows)
     folds = folds_of([np.arange(0, n, 2), np.arange(1, n, 2)], n)
-    growth = NativeGrowth(fit_part, None, SearchNotifier([], n_rounds, 1), None)
-    return HeldOutBoosters(problem, growth, folds, "out of fold", are_log_odds=are_log_odds)
+    adapter = SimpleNamespace(fit_part=fit_part)
+    growth = NativeGrowth(adapter, SearchNotifier([], n_rounds, 1), None)
+    return HeldOutBoosters(problem, growth, folds, are_log_odds=are_log_odds)
 
 
 def hold_out(data, trained, *, datasets=None, constraint=GAP, **options):
@@ -151,8 +153,8 @@ def test_both_boosters_grow_in_step(data):
     label_factors, label_scale = calibrate_scores(X[:, 1], y, 2, None)
     np.testing.assert_array_equal(cells.label_factors, label_factors)
     assert cells.label_scale == label_scale
-    boosters.growth.train(boosters.stages_of_all(path, is_joint=False))
-    boosters.growth.write(boosters.stages_of_all(path, is_joint=True))
+    boosters.label_model(path)
+    boosters.cell_model(path)
     assert [part.rounds for part in trained[12:]] == [2] * 6
     assert [part.is_joint for part in trained[12:]] == [False] * 3 + [True] * 3
 

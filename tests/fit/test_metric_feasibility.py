@@ -70,6 +70,9 @@ def test_a_rule_that_never_predicts_a_class_has_no_precision(library, n_calls):
         assert model.predict(X).mean() > 0.05
 
 
+HELD = SimpleNamespace(source="test")
+
+
 def decide(*wrong):
     """Probabilities of two decisions about 100 rows of each class, of which so many are wrong."""
     second = np.concatenate([np.arange(100) < wrong[0], np.arange(100) >= wrong[1]])
@@ -100,7 +103,7 @@ def test_a_metric_says_cannot_be_met_beyond_sampling_error_alone(
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(2)))
     counts = CellCounts.of_probabilities(cells, decide(*returned))
     outcome = Outcome.of_counts(compiled, counts, "test")
-    result = SimpleNamespace(least=None if least is None else decide(*least), source="test")
+    result = SimpleNamespace(least=None if least is None else decide(*least), held=HELD)
     found = _find_conflict(cells, compiled, result, outcome)
     assert found == ((rules[0],) if is_refuted else ())
 
@@ -113,6 +116,6 @@ def test_constraints_conflict_where_each_that_is_violated_is_refuted(second):
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(2)))
     shares = decide(50, 50)
     outcome = Outcome.of_counts(compiled, CellCounts.of_probabilities(cells, shares), "test")
-    result = SimpleNamespace(least=shares, source="test")
+    result = SimpleNamespace(least=shares, held=HELD)
     found = _find_conflict(cells, compiled, result, outcome)
     assert found == (tuple(rules) if second == 0.3 else ())

@@ -2,6 +2,7 @@
 
 import functools
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -52,10 +53,10 @@ def find_optimum(objective, X, y, weight=None, constraints=()):
     """Fit with the exact learner, on rows that it has not learned in any case."""
     options = SolverOptions(tuple(constraints), measure_on="train", **objective)
     arguments = FitArguments(X, y, weight)
-    fit = MetricFit(options, options.metric, arguments, LibrarySettings(0.1, 1))
+    fit = MetricFit(options, arguments, LibrarySettings(0.1, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of training rows
-        return fit.run(lambda part: Scores())
+        return fit.run(SimpleNamespace(fit_part=lambda part: Scores()))
 
 
 @functools.cache

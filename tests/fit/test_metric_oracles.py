@@ -10,9 +10,8 @@ from helpers import BOTH, CLASSIFIERS, PARENTS, margins_of
 
 import gbm_constrained as gc
 from gbm_constrained.data.fit_data import FitArguments
-from gbm_constrained.fit.metric_fit import MAX_ROWS_OF_AUTO, search_oracles
 from gbm_constrained.fit.metric_problem import MetricProblem
-from gbm_constrained.fit.metric_search import MetricSearch
+from gbm_constrained.fit.metric_search import MAX_ROWS_OF_AUTO, MetricSearch, search_oracles
 from gbm_constrained.fit.options import SolverOptions
 from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.metrics import cost, g_mean, h_mean
@@ -164,7 +163,7 @@ class _Boosters:
 def _search(y):
     options = SolverOptions.of(_make("lightgbm", maximize=h_mean()))
     arguments = FitArguments(np.zeros((len(y), 1)), y)
-    problem = MetricProblem.of(options, options.metric, arguments, LibrarySettings(0.1, 1))
+    problem = MetricProblem.of(options, arguments, LibrarySettings(0.1, 1))
     held = problem.on(np.arange(len(y)))
     return MetricSearch(held, held.oracle(np.empty((0, 2))))
 
@@ -175,11 +174,11 @@ def test_auto_takes_boosters_that_are_better_by_more_than_an_error(has_stages, o
     right, _ = _blurred(0.0)
     boosters = _Boosters(wrong, right)
     found = search_oracles("auto", _search(y), boosters, has_stages=has_stages)
-    assert [one.oracle for one in found] == [other, "plug_in"]
+    assert [one.chosen.oracle for one in found] == [other, "plug_in"]
     assert found[0].chosen.value > found[1].chosen.value + 0.05
     assert boosters.asked == ["plug_in", other]
     alike = search_oracles("auto", _search(y), _Boosters(right, right), has_stages=has_stages)
-    assert [one.oracle for one in alike] == ["plug_in", other]
+    assert [one.chosen.oracle for one in alike] == ["plug_in", other]
 
 
 def test_rules_decide_rows_as_they_were_counted():
@@ -187,11 +186,10 @@ def test_rules_decide_rows_as_they_were_counted():
     wrong, y = _blurred(0.5)
     search = replace(_search(y), oracle=_search(y).held.oracle(wrong))
     exact = search.oracle.by_probabilities()
-    found, _ = search.solve_by_probabilities()
     for negative, positive in np.unique(exact.probabilities, axis=0):
         ties = np.array([[0.0, positive], [negative, 0.0]])
-        decided = search.by_probabilities(replace(found, rules=(ties,), probability=np.ones(1)))
-        np.testing.assert_array_equal(decided.shares[:, 1], exact.decide(ties))
+        decided = search.oracle.decide(search.oracle.restate([ties])[0])
+        np.testing.assert_array_equal(decided, exact.decide(ties))
 
 
 def test_auto_tries_no_other_on_many_rows():
@@ -200,7 +198,7 @@ def test_auto_tries_no_other_on_many_rows():
     many = 1 + MAX_ROWS_OF_AUTO // len(y)
     boosters = _Boosters(np.tile(wrong, (many, 1)), np.tile(right, (many, 1)))
     found = search_oracles("auto", _search(np.tile(y, many)), boosters, has_stages=True)
-    assert [one.oracle for one in found] == boosters.asked == ["plug_in"]
+    assert [one.chosen.oracle for one in found] == boosters.asked == ["plug_in"]
 
 
 def test_weights_of_groups_are_those_of_joint_cells(data):

@@ -11,7 +11,7 @@ from helpers import BOTH, CLASSIFIERS
 import gbm_constrained as gc
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.fit.metric_fit import MetricFit
-from gbm_constrained.fit.metric_problem import WeightSearch
+from gbm_constrained.fit.metric_search import MetricSearch
 from gbm_constrained.fit.options import SolverOptions
 from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.metrics import balanced_accuracy, g_mean, min_recall
@@ -27,11 +27,11 @@ def test_the_threshold_of_two_classes_is_the_best_of_all(metric, bound):
     y, weight = (rng.random(60) < positive).astype(int), rng.integers(1, 4, 60).astype(float)
     options = SolverOptions((gc.selection_rate() <= bound,), maximize=metric())
     arguments = FitArguments(positive[:, None], y, weight)
-    fit = MetricFit(options, options.metric, arguments, LibrarySettings(0.1, 1))
+    fit = MetricFit(options, arguments, LibrarySettings(0.1, 1))
     held = fit.problem.on(np.arange(60))
     oracle = held.oracle(np.column_stack([1.0 - positive, positive]))
-    strict = {"weights": np.ones(1), "is_strict": np.ones(1, dtype=bool)}
-    found = WeightSearch(held, oracle, strict).find(np.ones(2), np.zeros(1))[0]
+    search = MetricSearch(held, oracle)
+    found = search.find_weights(np.ones(2), np.zeros(search.criterion["weights"].size))[0]
     decided = found[1] * positive > found[0] * (1.0 - positive)
 
     def value(d):

@@ -43,8 +43,7 @@ from gbm_constrained.fit.checkpoint import State
 from gbm_constrained.fit.cross_fit import FoldBoosterFactory
 from gbm_constrained.fit.fit import ConstrainedFit, EvaluationArguments
 from gbm_constrained.fit.fitted_report import remove_report
-from gbm_constrained.fit.metric_report import EvaluationRows, clone_plain
-from gbm_constrained.fit.native_models import IsOver, PartRows
+from gbm_constrained.fit.native_models import EvaluationRows, IsOver, PartRows, clone_plain
 from gbm_constrained.fit.options import (
     EarlyStoppingOn,
     StoppingByConstraints,
@@ -744,7 +743,7 @@ class XGBoostAdapter(BoosterAdapter):
         weights, starts = self.read_sets()
         self.has_margins = self.starting_scores() is not None
         return [
-            EvaluationRows(f"eval_set[{i}]", *pair, weight, start)
+            (f"eval_set[{i}]", *pair, weight, start)
             for i, (pair, weight, start) in enumerate(
                 zip(self.pairs, weights, starts, strict=True)
             )
