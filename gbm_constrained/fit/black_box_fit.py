@@ -674,57 +674,52 @@ def _tabulate_models(
         np.sort(np.concatenate([random.choice(rows, rows.size) for rows in strata]))
         for _ in range(n_draws)
     ]
-    values = {
-        name: np.array(
-            [
-                measured.measure(of_model),
-                *(measured.take(index).measure(of_model[index]) for index in draws),
-            ]
-        )
-        for name, of_model in scores.items()
-    }
-    constraints = fit.evaluated_constraints
-    records = []
-    for name, found in values.items():
-        low, high = np.clip(_interval(found), *measured.bounds)
-        gain = direction * (values[RETURNED] - found)
-        gain_low, gain_high = _interval(gain)
-        verdict = "cannot be told"
-        if gain_low > 0.0:
-            verdict = "better"
-        elif gain_high < 0.0:
-            verdict = "worse"
-        is_compared = name != RETURNED
-        violation = np.nan
-        if constraints is not None:
-            violation = largest_violation(*constraints, scores[name])
-        records.append(
-            {
-                "model": name,
-                "evaluation": found[0],
-                "low": low,
-                "high": high,
-                "gain": gain[0] if is_compared else np.nan,
-                "gain_low": gain_low if is_compared else np.nan,
-                "gain_high": gain_high if is_compared else np.nan,
-                "verdict": verdict if is_compared else "returned",
-                "validation": fit.metric.from_loss(losses[name]),
-                "violation": violation,
-            }
-        )
-    return pd.DataFrame(records).assign(
-        n_evaluation=len(fit.evaluation_rows),
-        n_validation=len(fit.validation_rows),
-        calls=measured.calls,
+    values = np.array(
+        [
+            [measured.measure(one), *(measured.take(at).measure(one[at]) for at in draws)]
+            for one in scores.values()
+        ]
     )
+    names, constraints = list(scores), fit.evaluated_constraints
+    is_returned = np.array([name == RETURNED for name in names])
+    gains = direction * (values[is_returned] - values)
+    low, high = np.clip(_intervals(values), *measured.bounds)
+    gain_low, gain_high = _intervals(gains)
+    verdicts = ["returned", "better", "worse"]
+    cases = [is_returned, gain_low > 0.0, gain_high < 0.0]
+    violations = [np.nan] * len(names)
+    if constraints is not None:
+        violations = [largest_violation(*constraints, one) for one in scores.values()]
+    table = pd.DataFrame(
+        {
+            "model": names,
+            "evaluation": values[:, 0],
+            "low": low,
+            "high": high,
+            "gain": gains[:, 0],
+            "gain_low": gain_low,
+            "gain_high": gain_high,
+            "verdict": np.select(cases, verdicts, "cannot be told").tolist(),
+            "validation": [fit.metric.from_loss(losses[name]) for name in names],
+            "violation": violations,
+            "n_evaluation": len(fit.evaluation_rows),
+            "n_validation": len(fit.validation_rows),
+            "calls": measured.calls,
+        }
+    )
+    table.loc[is_returned, ["gain", "gain_low", "gain_high"]] = np.nan
+    return table
 
 
-def _interval(values: Float) -> Float:
-    """Make a 95% interval from a value and its replicates; NaN with fewer than two of these."""
-    if values.size < 3:
-        return np.full(2, np.nan)
-    width = float(norm.ppf(0.975)) * float(np.std(values[1:], ddof=1))
-    return np.array([values[0] - width, values[0] + width])
+def _intervals(values: Float) -> Float:
+    """Make 95% intervals from values and their replicates, which stand beside them.
+
+    They are NaN with fewer than two replicates.
+    """
+    if values.shape[1] < 3:
+        return np.full((2, len(values)), np.nan)
+    width = float(norm.ppf(0.975)) * np.std(values[:, 1:], axis=1, ddof=1)
+    return np.array([values[:, 0] - width, values[:, 0] + width])
 
 
 class BlackBoxMixin:

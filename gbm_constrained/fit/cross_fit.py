@@ -100,45 +100,24 @@ from gbm_constrained.solvers.base import Record, Solver
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 
 
-@dataclass
-class AttainableBounds:
-    """What rows of constraints exceed their bounds by, at the best shift of held-out scores.
+def find_attainable_excess(margin: Array, cells: Cells, compiled: LinearConstraints) -> Float:
+    """Find what rows of constraints exceed their bounds by at the best shift of scores, (m,).
 
-    Scores change most at first. So shifts are searched in outer iterations 1, 2, 4, 8 and so on,
-    and hold until the next one.
+    Rows of the first priority keep their bounds.
 
     Parameters
     ----------
+    margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
+        Scores of held-out rows.
     cells : Cells
-        Partition of the held-out rows.
+        Partition of these rows.
     compiled : LinearConstraints
         Constraints on these rows.
     """
-
-    cells: Cells
-    compiled: LinearConstraints
-    _excess: Float = field(init=False)
-    _n_calls: int = field(default=0, init=False)
-
-    def find_excess(self, margin: Array) -> Float:
-        """Find what each row of constraints exceeds its bound by, shape (m,).
-
-        Rows of the first priority keep their bounds.
-
-        Parameters
-        ----------
-        margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            Held-out scores in the next outer iteration.
-        """
-        self._n_calls += 1
-        if self._n_calls & (self._n_calls - 1) == 0:  # A power of two.
-            compiled = self.compiled
-            search = ShiftSearch(margin, self.cells, compiled, most_splits=FEW_SPLITS)
-            found = find_at_a_price(search)
-            violations = compiled.rows_of(np.nan_to_num(found.functionals)) - compiled.b
-            violations[[*found.ignored]] = 0.0
-            self._excess = np.where(find_first(compiled), 0.0, np.maximum(violations, 0.0))
-        return self._excess
+    found = find_at_a_price(ShiftSearch(margin, cells, compiled, most_splits=FEW_SPLITS))
+    violations = compiled.rows_of(np.nan_to_num(found.functionals)) - compiled.b
+    violations[[*found.ignored]] = 0.0
+    return np.where(find_first(compiled), 0.0, np.maximum(violations, 0.0))
 
 
 BoundsAt: TypeAlias = Callable[[Record], Float]
@@ -161,8 +140,9 @@ class DualController:
     bounds_at : callable or None
         Given the record of an iteration, the bounds that the multipliers move towards; None stands
         for the bounds of the constraints.
-    attainable : AttainableBounds or None
-        What the best threshold exceeds the bounds by, where constraints have priorities.
+    attainable : LinearConstraints or None
+        Constraints with priorities on the held-out rows, whose bounds are relaxed by what the best
+        threshold exceeds them by.
     path : list of ndarray of shape (m,)
         Multipliers of each outer iteration.
     """
@@ -170,14 +150,22 @@ class DualController:
     solver: Solver
     rows: Codes | None = None
     bounds_at: BoundsAt | None = None
-    attainable: AttainableBounds | None = None
+    attainable: LinearConstraints | None = None
     path: list[Float] = field(default_factory=list)
+    _excess: Float = field(init=False, repr=False)
 
     def observe(self, margin: Array) -> None:
-        """Begin an outer iteration with a dual step at the scores of the held-out rows."""
-        solver = self.solver
+        """Begin an outer iteration with a dual step at the scores of the held-out rows.
+
+        Scores change most at first. So shifts that say what is attainable are searched in outer
+        iterations 1, 2, 4, 8 and so on, and hold until the next one.
+        """
+        solver, n_before = self.solver, len(self.path)
         if self.attainable is not None:
-            solver.bounds = solver.bounds + self.attainable.find_excess(margin)
+            if n_before & (n_before + 1) == 0:  # The number of this iteration is a power of two.
+                cells = solver.lagrangian.cells
+                self._excess = find_attainable_excess(margin, cells, self.attainable)
+            solver.bounds = solver.bounds + self._excess
         solver.begin_iteration(solver.lagrangian.at(margin))
         self.path.append(solver.multipliers)
         solver.bounds = self.bounds_after(solver.history[-1])
@@ -366,8 +354,9 @@ class FoldBoosters:
         """Scores after some rounds, out of fold and of each booster's training rows."""
         held, margin = self.controller.rows, self.held_margin(rounds)
         assert held is not None
-        training = [fold.training for fold in self.folds]
-        own = list(zip(training, self.own_margins(rounds), strict=True))
+        if self._own is None or self._own[0] != rounds:  # The last asked for are kept.
+            self._own = rounds, [member.own_margin(rounds) for member in self.members]
+        own = [(fold.training, of) for fold, of in zip(self.folds, self._own[1], strict=True)]
         if not self.compared:
             return FoldScores(
                 (held, margin), own, self.remaining_optimism, has_multipliers=self.has_multipliers
@@ -381,12 +370,6 @@ class FoldBoosters:
         return FoldScores(
             (held, margin), both, self.remaining_optimism, unseen, self.has_multipliers
         )
-
-    def own_margins(self, rounds: int) -> list[Array]:
-        """Scores of the rows that each booster is grown on; the last asked for are kept."""
-        if self._own is None or self._own[0] != rounds:
-            self._own = rounds, [member.own_margin(rounds) for member in self.members]
-        return self._own[1]
 
 
 def divide_into_folds(
@@ -458,19 +441,6 @@ def tighten_bounds(
         b = compiled.b - np.where(find_first(compiled), norm.isf(options.delta) * errors, 0.0)
     tighter = np.where(compiled.is_known, np.minimum(b, compiled.b), compiled.b)
     return EvaluationSet(held_out.cells, replace(compiled, b=tighter), held_out.source)
-
-
-def cost_of(choice: Choice, boosters: FoldBoosters, tightened: EvaluationSet | None) -> float:
-    """Errors of a prefix at the shift that meets the bounds, or with a price of violations.
-
-    `tightened` are the held-out rows with the bounds of a guarantee; None without a guarantee.
-    """
-    if tightened is None:
-        return choice.loss
-    margin = boosters.held_margin(choice.rounds)
-    search = ShiftSearch(margin, tightened.cells, tightened.compiled)
-    found = search.find(penalty=VIOLATION_PRICE)
-    return found.error if found.is_feasible else found.loss
 
 
 # The end of a pass is one part in so many of its iterations, and at least so many of them.
@@ -571,12 +541,15 @@ def measure_pass(
         thresholds = GroupThresholds(asked.cells, asked.compiled, margin, shift)
         needed, prices = thresholds.find_error_and_prices()
     noise = standard_error_of(needed, asked.cells.n_rows)
-    cost = cost_of(choice, boosters, tightened)
+    chosen, cost = boosters.held_margin(choice.rounds), choice.loss
+    if tightened is not None:  # Errors at the shift that meets the bounds of the guarantee.
+        found = ShiftSearch(chosen, asked.cells, asked.compiled).find(penalty=VIOLATION_PRICE)
+        cost = found.error if found.is_feasible else found.loss
     cost += VIOLATION_PRICE * measure_curved_excess(grown, choice)
     if boosters.has_multipliers:
         cost += VIOLATION_PRICE * measure_swing(grown)
     compiled = asked.compiled
-    violations = asked.violations(shift_scores(boosters.held_margin(choice.rounds), choice.shift))
+    violations = asked.violations(shift_scores(chosen, choice.shift))
     is_of_labels = np.array([c.is_of_labels for c in compiled.constraints], dtype=bool)
     is_strict = ~(is_priced(compiled) | compiled.has_scores | is_of_labels[compiled.owner])
     misses = bool((violations[is_strict] > ROUNDING).any())
@@ -627,14 +600,21 @@ AFFORDABLE = 0.005
 START = 4.0
 
 
-@dataclass(frozen=True)
-class PassSearch:
+def search_passes(
+    grow: Callable[..., Grown],
+    measure: Callable[[Grown], Pass],
+    has_time: Callable[[], bool],
+    is_enough: Callable[[Pass], bool],
+    share: float = 1.0,
+    *,
+    may_be_plain: bool = True,
+) -> Grown:
     """Search for multipliers under which constraints cost no more errors than they should.
 
     Parameters
     ----------
     grow : callable
-        Grows fold boosters, as :meth:`~gbm_constrained.fit.cross_fit.FoldGrowth.grow` does.
+        Grows fold boosters, as :meth:`~gbm_constrained.fit.fit.FoldGrowth.grow` does.
     measure : callable
         Makes the :class:`Pass` of grown boosters.
     has_time : callable
@@ -645,64 +625,63 @@ class PassSearch:
         Rows that the boosters of a pass are trained on, over those of the model.
     may_be_plain : bool, default=True
         Whether boosters without multipliers are a candidate.
+
+    Returns
+    -------
+    tuple of FoldBoosters and EvaluationSet
+        The best of the passes that are made.
     """
 
-    grow: Callable[..., Grown]
-    measure: Callable[[Grown], Pass]
-    has_time: Callable[[], bool]
-    is_enough: Callable[[Pass], bool]
-    share: float = 1.0
-    may_be_plain: bool = True
+    def make(**asked: Any) -> Pass:
+        return measure(grow(**asked))
 
-    def run(self) -> Grown:
-        """Find the best of the passes that are made."""
-        best: Pass | None = None
-        least, rounds = np.inf, 0
-        for found in self._passes():
-            if best is not None and found.grown[0].rounds < rounds:
-                break  # The pass was ended before its time.
-            rounds, least = found.grown[0].rounds, float(np.fmin(least, found.needed))
-            best = found if best is None else min(best, found, key=lambda p: (p.misses, p.cost))
-            is_plain = not found.grown[0].has_multipliers
-            if is_plain and self.is_enough(found):
-                break
-            is_costly = best.cost - least > max(AFFORDABLE, best.noise)
-            if not (is_costly or is_plain or best.is_open):
-                break
-        assert best is not None
-        return best.grown
+    best: Pass | None = None
+    least, rounds = np.inf, 0
+    share = max(share, 1.0)  # Few rows are no reason for many passes.
+    for found in _make_passes(make, has_time, share, may_be_plain=may_be_plain):
+        if best is not None and found.grown[0].rounds < rounds:
+            break  # The pass was ended before its time.
+        rounds, least = found.grown[0].rounds, float(np.fmin(least, found.needed))
+        best = found if best is None else min(best, found, key=lambda p: (p.misses, p.cost))
+        is_plain = not found.grown[0].has_multipliers
+        if is_plain and is_enough(found):
+            break
+        is_costly = best.cost - least > max(AFFORDABLE, best.noise)
+        if not (is_costly or is_plain or best.is_open):
+            break
+    assert best is not None
+    return best.grown
 
-    def _passes(self) -> Iterator[Pass]:
-        """Make one pass after the other, within the budget."""
-        plain: Pass | None = None
-        share = max(self.share, 1.0)  # Few rows are no reason for many passes.
-        spent = 1.0 + share
-        if self.may_be_plain:
-            plain = self.measure(self.grow(has_multipliers=False))
-            yield plain
-            if plain.prices.any():  # Without prices, a pass has to find where the next one starts.
-                spent += share
-            if not self.has_time():
-                return
-        start, of_labels, log_odds = None, np.zeros(0, dtype=bool), 0.0
-        if plain is not None:  # Under constraints on labels alone, thresholds have done the rest.
-            of_labels = plain.of_labels
-            start = np.where(of_labels, 0.0, START * plain.prices)
-            if of_labels.any() and not of_labels.all() and plain.is_broken(of_labels):
-                log_odds = plain.shift_for(of_labels)
-        made = list[Pass]()
-        while not made or (
-            spent + share <= (2.0 if made[-1].is_open else 1.0) * BUDGET and self.has_time()
-        ):
-            if made:
-                spent += share
-                if log_odds:
-                    log_odds += made[-1].shift_for(of_labels)
-                start = made[-1].end
-            fixed = of_labels if log_odds else None
-            grown = self.grow(has_multipliers=True, start=start, fixed=fixed, log_odds=log_odds)
-            made.append(self.measure(grown))
-            yield made[-1]
+
+def _make_passes(
+    make: Callable[..., Pass], has_time: Callable[[], bool], share: float, *, may_be_plain: bool
+) -> Iterator[Pass]:
+    """Make one pass after the other, within the budget."""
+    spent, start, of_labels, log_odds = 1.0 + share, None, np.zeros(0, dtype=bool), 0.0
+    if may_be_plain:
+        plain = make(has_multipliers=False)
+        yield plain
+        if plain.prices.any():  # Without prices, a pass has to find where the next one starts.
+            spent += share
+        if not has_time():
+            return
+        # Under constraints on labels alone, thresholds have done the rest.
+        of_labels = plain.of_labels
+        start = np.where(of_labels, 0.0, START * plain.prices)
+        if of_labels.any() and not of_labels.all() and plain.is_broken(of_labels):
+            log_odds = plain.shift_for(of_labels)
+    last: Pass | None = None
+    while last is None or (
+        spent + share <= (2.0 if last.is_open else 1.0) * BUDGET and has_time()
+    ):
+        if last is not None:
+            spent += share
+            if log_odds:
+                log_odds += last.shift_for(of_labels)
+            start = last.end
+        fixed = of_labels if log_odds else None
+        last = make(has_multipliers=True, start=start, fixed=fixed, log_odds=log_odds)
+        yield last
 
 
 def measure_optimism(

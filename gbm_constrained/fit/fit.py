@@ -72,17 +72,16 @@ from gbm_constrained.fit.checkpoint import CheckpointFile, open_checkpoint
 from gbm_constrained.fit.cross_fit import (
     AFFORDABLE,
     MEMORISED_SHARE,
-    AttainableBounds,
     BoundsAt,
     DualController,
     FoldBoosterFactory,
     FoldBoosters,
     Grown,
     Pass,
-    PassSearch,
     divide_into_folds,
     measure_optimism,
     measure_pass,
+    search_passes,
 )
 from gbm_constrained.fit.options import (
     GROUP_PARAMETERS,
@@ -358,14 +357,14 @@ class FoldGrowth:
             return self._find_for_groups(fit.groups)
         if options.solver == "threshold" or options.iterate not in ("last", "best"):
             return self.grow(has_multipliers=options.solver != "threshold")
-        return PassSearch(
+        return search_passes(
             self.grow,
             functools.partial(measure_pass, options=options, certification=fit.certification),
             has_time=self._has_time_again,
             is_enough=self._is_enough,
             share=self._n_trained / self.problem.cells.n_rows,
             may_be_plain=options.solver == "auto",
-        ).run()
+        )
 
     def _find_for_groups(self, groups: GroupOffsets) -> Grown:
         """Grow boosters without and with multipliers, and return those that groups need fewer of.
@@ -447,7 +446,9 @@ class FoldGrowth:
         boosters = FoldBoosters(controller, self.folds, members, n_rows, kept, log_odds)
         fit.notifier.begin_pass(len(members))
         self._grow_or_restore(boosters, clock)
-        self._report_cut(boosters.rounds)
+        if boosters.rounds < self._longest and not fit.notifier.is_over(boosters.rounds):
+            self._give_up(is_first=self._n_grown == 2)  # Cut earlier than those before.
+        self._longest = max(self._longest, boosters.rounds)
         boosters.release()  # Other boosters may follow, and the model of all rows does.
         held_out = self.hold_out(lagrangian, boosters)
         held_out.functionals_in = {r.rounds: r.functionals for r in solver.history}
@@ -516,12 +517,6 @@ class FoldGrowth:
         if file is not None:
             state = {"boosters": boosters.state(), "notifier": fit.notifier.state()}
             file.save({**state, "seconds": clock.spent})
-
-    def _report_cut(self, rounds: int) -> None:
-        """Have the time limit report boosters that it ended earlier than those before."""
-        if rounds < self._longest and not self.fit.notifier.is_over(rounds):
-            self._give_up(is_first=self._n_grown == 2)
-        self._longest = max(self._longest, rounds)
 
     def _has_time_again(self) -> bool:
         """Whether there is time for one more pass; if not, the time limit reports the lack."""
@@ -695,12 +690,10 @@ class ConstrainedFit:
         compiled, rows = lagrangian.constraints, CellCounts.undecided(lagrangian.cells)
         return lambda record: tightened_bounds(compiled, rows.decide(record.predicted))
 
-    def attainable_bounds(self, lagrangian: Lagrangian) -> AttainableBounds | None:
-        """Make what relaxes the bounds of later priorities; None where there are none."""
-        compiled, cells = lagrangian.constraints, lagrangian.cells
-        if len(find_levels(compiled)) < 2:
-            return None
-        return AttainableBounds(cells, compiled.on(cells))
+    def attainable_bounds(self, lagrangian: Lagrangian) -> LinearConstraints | None:
+        """Bind the constraints whose later priorities are relaxed; None without priorities."""
+        compiled = lagrangian.constraints
+        return compiled.on(lagrangian.cells) if len(find_levels(compiled)) > 1 else None
 
     def hide_progress(self) -> None:
         """Hide a progress bar until the next iteration."""

@@ -33,7 +33,12 @@ from gbm_constrained.decision.choose import (
 )
 from gbm_constrained.decision.rules import CostRule, mixture_shares
 from gbm_constrained.evaluation.verdicts import TRAINING_ROWS
-from gbm_constrained.fit.callbacks import SearchNotifier, SearchWatch
+from gbm_constrained.fit.callbacks import (
+    ConstraintCallback,
+    SearchNotifier,
+    SearchWatch,
+    TimeLimit,
+)
 from gbm_constrained.fit.checkpoint import CheckpointFile
 from gbm_constrained.fit.cross_fit import choose_by_held_out, divide_into_folds
 from gbm_constrained.fit.fit import ConstrainedFit, FoldGrowth
@@ -102,11 +107,17 @@ class MetricFit:
         What the library says of its fit.
     are_log_odds : bool, default=True
         Whether scores of the boosters are log-odds of the classes, or are calibrated first.
-    notifier : SearchNotifier, default=None
-        Callbacks and time limit.
+    callbacks : sequence of callable, default=()
+        Notified before each call of the oracle.
+    limit : TimeLimit, default=None
+        Time after which training and the search end.
 
     Attributes
     ----------
+    problem : MetricProblem
+        The metric and the constraints, bound to the rows.
+    notifier : SearchNotifier
+        Notifies callbacks, and ends the search when one of them or the time limit asks for it.
     checkpoint : CheckpointFile or None
         File that finished boosters are saved to, once there is one.
     """
@@ -120,9 +131,13 @@ class MetricFit:
         library: LibrarySettings,
         *,
         are_log_odds: bool = True,
-        notifier: SearchNotifier | None = None,
+        callbacks: Sequence[ConstraintCallback] = (),
+        limit: TimeLimit | None = None,
     ) -> None:
-        self.notifier = SearchNotifier([], library.n_rounds, 1) if notifier is None else notifier
+        self.notifier = SearchNotifier(
+            callbacks, library.n_rounds, 1, limit, library.unit,
+            learning_rate=library.learning_rate,
+        )  # fmt: skip
         self.problem = MetricProblem.of(options, arguments, library)
         self.options = self.problem.options
         check_objective(self.problem)

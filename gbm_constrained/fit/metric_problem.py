@@ -37,17 +37,27 @@ from gbm_constrained.reductions.plug_in import PlugIn, weigh_amounts
 from gbm_constrained.statistics.counts import functionals_of_weights
 
 
-def make_constraints_credible(
-    compiled: LinearConstraints, cells: Cells, n_own: int
-) -> LinearConstraints:
-    """Let the groups of the first constraints act as far as their rows can tell.
+def _bind(
+    own: tuple[Constraint, ...], metric: BoundMetric, rows: Rows, **options: Any
+) -> dict[str, Any]:
+    """Bind constraints and a metric to rows, as fields of :class:`MetricProblem`.
 
-    The rates that follow are those of a metric, which is of every group as it is.
+    The groups of the constraints act as far as their rows can tell. The rates that follow are
+    those of the metric, which is of every group as it is.
     """
+    n_own, constraints = len(own), [*own, *metric.constraints]
+    idle = range(n_own, len(constraints))
+    cells, compiled = compile_constraints(constraints, rows, idle=idle, **options)
     half = np.zeros(compiled.constant.size)
     for constraint, span in zip(compiled.constraints[:n_own], compiled.spans, strict=False):
         half[span] = find_half(constraint, span.stop - span.start)
-    return compiled.make_credible(cells, half)
+    return {
+        "constraints": own,
+        "metric": metric.with_groups(compiled.groups[n_own:]),
+        "cells": cells,
+        "compiled": compiled.make_credible(cells, half),
+        "joint": JointCells.of(cells),
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,25 +130,15 @@ class MetricProblem:
         every = [*options.constraints, *bound.constraints]
         data = divide_as_given(data.without_other_data_sets(every), options)
         own = tuple(one for one in options.constraints if not one.is_always_met)
-        constraints, n_own = [*own, *bound.constraints], len(own)
         try:
-            cells, compiled = compile_constraints(
-                constraints,
-                data.rows,
-                idle=range(n_own, len(constraints)),
-                warning=SmallGroupWarning("", "small_groups_"),
-            )
+            found = _bind(own, bound, data.rows, warning=SmallGroupWarning("", "small_groups_"))
         except ValueError as error:
             if not any(str(one) in str(error) for one in bound.constraints):
                 raise
             raise type(error)(f"{options.metric_parameter}={metric}: {error}") from None
-        check_measurable(data, cells, compiled)
-        bound = bound.with_groups(compiled.groups[n_own:])
-        joint = JointCells.of(cells)
-        compiled = make_constraints_credible(compiled, cells, n_own)
-        return cls(
-            options, own, bound, data, factors, cells, compiled, joint, library.takes_weights
-        )
+        check_measurable(data, found["cells"], found["compiled"])
+        takes_weights = library.takes_weights
+        return cls(options, data=data, factors=factors, takes_weights=takes_weights, **found)
 
     @property
     def in_objective(self) -> Bool:
@@ -190,19 +190,7 @@ class MetricProblem:
         Constraints on further data sets or given rows, which are part of a fit, are left out.
         """
         own = tuple(c for c in self.constraints if not c.data_sets and not c.n_rows_held)
-        n_own, constraints = len(own), [*own, *self.metric.constraints]
-        idle = range(n_own, len(constraints))
-        cells, compiled = compile_constraints(constraints, rows, idle=idle)
-        compiled = make_constraints_credible(compiled, cells, n_own)
-        other = replace(
-            self,
-            constraints=own,
-            metric=self.metric.with_groups(compiled.groups[n_own:]),
-            cells=cells,
-            compiled=compiled,
-            joint=JointCells.of(cells),
-        )
-        return other.on(np.arange(len(rows)))
+        return replace(self, **_bind(own, self.metric, rows)).on(np.arange(len(rows)))
 
     @property
     def convex_bounds(self) -> tuple[ConvexBound, ...]:

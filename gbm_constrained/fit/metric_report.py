@@ -48,7 +48,7 @@ from gbm_constrained.evaluation.verdicts import (
     reaches_within,
     rows_of_constraint,
 )
-from gbm_constrained.fit.callbacks import SearchNotifier, TimeLimit, check_callbacks
+from gbm_constrained.fit.callbacks import TimeLimit, check_callbacks
 from gbm_constrained.fit.checkpoint import open_checkpoint
 from gbm_constrained.fit.finalize import report_periods_of_metric
 from gbm_constrained.fit.fit import ConstrainedFit
@@ -199,41 +199,11 @@ def _tabulate_metric(
     (u,) = everyone.functionals_of_shares(on_training)
     value = problem.metric.function(u[problem.loss.at])
 
-    def tabulate(rows: Sequence[tuple[Decisions, str, bool]]) -> pd.DataFrame:
-        records = [
-            {
-                "metric": str(problem.metric.metric),
-                "oracle": one.oracle,
-                "decisions": one.name,
-                "held_out": one.value,
-                "low": one.low,
-                "high": one.high,
-                "violation": one.violation,
-                "n_rules": len(one.costs),
-                "rows": of_rows,
-                "is_returned": is_returned,
-            }
-            for one, of_rows, is_returned in rows
-        ]
-        return pd.DataFrame(records)
-
     returned_as = (chosen.oracle, chosen.name)
-    is_returned = [(one.oracle, one.name) == returned_as for one in result.candidates]
-    table = tabulate(
-        [
-            (chosen if is_chosen else one, source, is_chosen)
-            for one, is_chosen in zip(result.candidates, is_returned, strict=True)
-        ]
-    )
-    returned = table["is_returned"]
-    table["train"] = np.where(returned, value, np.nan)
-    if source == TRAINING_ROWS:
-        table["train"] = np.where(returned, value, table["held_out"])
-        table[["held_out", "low", "high"]] = np.nan
-    table["bound"] = np.where(returned, result.bound, np.nan)
-    mixed_value = chosen.value if np.isnan(chosen.mixed_value) else chosen.mixed_value
-    table["mixture"] = np.where(returned, mixed_value, np.nan)
-    of_sets = []
+    rows = []
+    for one in result.candidates:
+        is_returned = (one.oracle, one.name) == returned_as
+        rows.append((chosen if is_returned else one, source, is_returned))
     for (name, X, _, _, start), held in sets:
         shares = result.shares(margin(X, start))
         found = Decisions(
@@ -243,9 +213,33 @@ def _tabulate_metric(
         if held is not None and not np.isnan(held.compiled.constant[held.problem.loss.at]).any():
             nothing = held.oracle(np.empty((0, len(held.problem.joint))))
             (found,), _ = MetricSearch(held, nothing).assess([found])
-        of_sets.append((found, name, True))
-    more = tabulate(of_sets).reindex(columns=table.columns)
-    return pd.concat([table, more.astype(table.dtypes)], ignore_index=True)
+        rows.append((found, name, True))
+    table = pd.DataFrame(
+        {
+            "metric": str(problem.metric.metric),
+            "oracle": one.oracle,
+            "decisions": one.name,
+            "held_out": one.value,
+            "low": one.low,
+            "high": one.high,
+            "violation": one.violation,
+            "n_rules": len(one.costs),
+            "rows": of_rows,
+            "is_returned": is_returned,
+        }
+        for one, of_rows, is_returned in rows
+    )
+    is_candidate = np.arange(len(rows)) < len(result.candidates)
+    returned = table["is_returned"] & is_candidate
+    table["train"] = np.where(returned, value, np.nan)
+    if source == TRAINING_ROWS:
+        table["train"] = np.where(returned, value, table["held_out"].where(is_candidate))
+        table.loc[is_candidate, ["held_out", "low", "high"]] = np.nan
+    bound = np.nan if result.exact is None else problem.loss.to_metric(result.exact.bound)
+    mixed_value = chosen.value if np.isnan(chosen.mixed_value) else chosen.mixed_value
+    table["bound"] = np.where(returned, bound, np.nan)
+    table["mixture"] = np.where(returned, mixed_value, np.nan)
+    return table
 
 
 def _report_constraints(
@@ -388,16 +382,14 @@ def _find_conflict(
         return ()
     counts = CellCounts.of_probabilities(cells, result.least)
     least = Outcome.of_counts(compiled, counts, result.held.source)
-    values = [compiled.values(one.functionals) for one in (least, outcome)]
-    violated = np.flatnonzero(~compiled.is_satisfied(values[0]))
-    if not violated.size or any(
-        bool(compiled.is_satisfied(value)[j])
-        or reaches_within(compiled.constraints[j], one.intervals[j])
-        for value, one in zip(values, (least, outcome), strict=True)
-        for j in violated
-    ):
-        return ()
-    return tuple(compiled.constraints[j] for j in violated)
+    of_least = ~compiled.is_satisfied(compiled.values(least.functionals))
+    of_chosen = ~compiled.is_satisfied(compiled.values(outcome.functionals))
+    violated = [compiled.constraints[j] for j in np.flatnonzero(of_least)]
+    intervals = [*least.intervals[of_least], *outcome.intervals[of_least]]
+    is_refuted = of_chosen[of_least].all() and not any(
+        map(reaches_within, violated * 2, intervals)
+    )
+    return tuple(violated) if is_refuted else ()
 
 
 class MetricMixin:
@@ -468,16 +460,11 @@ class MetricMixin:
             after which training and the search end, and the file of finished boosters.
         """
         limit = TimeLimit(time_limit)  # Its time begins here.
-        settings = adapter.settings()
-        callbacks = check_callbacks(constraint_callbacks)
-        notifier = SearchNotifier(
-            callbacks, settings.n_rounds, 1, limit, settings.unit,
-            learning_rate=settings.learning_rate,
-        )  # fmt: skip
         fit = MetricFit(
-            options, rows, settings, are_log_odds=adapter.without_gradients() is None,
-            notifier=notifier,
+            options, rows, adapter.settings(), are_log_odds=adapter.without_gradients() is None,
+            callbacks=check_callbacks(constraint_callbacks), limit=limit,
         )  # fmt: skip
+        notifier = fit.notifier
         adapter.check_rows(fit.problem.data.combined)
         sets = bind_sets(fit.problem, adapter.evaluation_rows(), sensitive_features_eval_set)
         constrained = None

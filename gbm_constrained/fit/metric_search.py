@@ -49,7 +49,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -236,7 +236,7 @@ class MetricSearch:
             rule of a finite cost may satisfy constraints that a constant decision satisfies.
         """
         oracle = RecordingOracle(self.oracle.by_probabilities())
-        found = self._minimise(self.held.programme(), oracle, "probabilities")
+        found = self.minimise(self.held.programme(), oracle, "probabilities")
         joint = self.held.problem.joint
         constant = 1.0 - np.eye(joint.n_classes)
         rules = self.oracle.restate(oracle.rules)
@@ -268,7 +268,7 @@ class MetricSearch:
             if not self.is_over:
                 first = [(costs, oracle.functionals(costs)) for costs in start]
                 pooled = PooledOracle(oracle, known, np.array(points), first)
-                solution = self._minimise(programme, pooled, counted_by)
+                solution = self.minimise(programme, pooled, counted_by)
                 if not self.is_over:
                     return solution
                 new = solution.rules
@@ -297,16 +297,7 @@ class MetricSearch:
             found = refined
         return found
 
-    def binds(self, rules: Sequence[Float]) -> bool:
-        """Whether the best decisions without constraints violate them, or have no value."""
-        points = np.array([self.oracle.functionals(costs) for costs in rules])
-        pooled = PooledOracle(self.oracle, rules, points)
-        with suppress(ZeroDenominatorError):
-            free = self._minimise(self.held.programme().without_constraints(), pooled, None)
-            return self.is_bound(free)
-        return True
-
-    def _minimise(self, programme: Programme, oracle: Oracle, counted_by: str | None) -> Solution:
+    def minimise(self, programme: Programme, oracle: Oracle, counted_by: str | None) -> Solution:
         """Run the reduction, first without constraints: those that do not bind change nothing."""
         observe = None if self.watch is None else self.watch.observe(counted_by)
         # The bound by probabilities is reported, and the same for every order of the classes.
@@ -428,17 +419,27 @@ class MetricSearch:
         replicates : ndarray of shape (n_candidates, n_replicates)
             The metric of each on resampled rows.
         """
-        held = self.held
-        metric = held.problem.metric.function
-        at = held.problem.loss.at
+        held, joint = self.held, self.held.problem.joint
+        metric, at = held.problem.metric, held.problem.loss.at
+        levels, codes = [], []
+        for shares in (candidate.shares for candidate in candidates):
+            # Different rows are told apart by their products with random numbers, sorted fast.
+            key = shares @ np.random.RandomState(0).uniform(1.0, 2.0, shares.shape[1])
+            _, first, of_level = np.unique(key, return_index=True, return_inverse=True)
+            levels.append(shares[first])
+            codes.append(np.ravel(of_level))
+        cells = joint.codes[held.rows]
+        groups = RowGroups.of(cells, np.array(codes), held.weight, joint.amounts(held.rows))
+        weights = np.vstack([groups.weight, groups.resample()])  # The rows as they are come first.
         found, replicates = [], []
-        for candidate, u in zip(candidates, self._resample(candidates), strict=True):
-            values = np.array([metric(one) for one in u[:, at]])
+        for candidate, level, decided in zip(candidates, levels, groups.decisions, strict=True):
+            u = held.functionals(groups.tables(weights, level[decided], len(joint)))
+            values = np.array([metric.function(one) for one in u[:, at]])
             value, interval = values[0], np.nanpercentile(values[1:], (2.5, 97.5))
             if candidate.is_chosen:
-                tangent = (u[1:, at] - u[0, at]) @ held.problem.metric.derivative(u[0, at])
+                tangent = (u[1:, at] - u[0, at]) @ metric.derivative(u[0, at])
                 value = value + np.nanmean(values[1:] - value - tangent)
-            elif held.problem.metric.metric.form == "worst":
+            elif metric.metric.form == "worst":
                 counted = CellCounts.of_probabilities(held.cells, candidate.shares)
                 interval = worst_rate_interval(held.compiled, counted, at)
             violations = held.violations(u)
@@ -456,22 +457,6 @@ class MetricSearch:
             )
             replicates.append(values[1:])
         return found, np.array(replicates)
-
-    def _resample(self, candidates: Sequence[Decisions]) -> Iterator[Float]:
-        """Compute the functionals of candidates on the rows, and after it on resampled rows."""
-        held, joint = self.held, self.held.problem.joint
-        levels, codes = [], []
-        for shares in (candidate.shares for candidate in candidates):
-            # Different rows are told apart by their products with random numbers, sorted fast.
-            key = shares @ np.random.RandomState(0).uniform(1.0, 2.0, shares.shape[1])
-            _, first, of_level = np.unique(key, return_index=True, return_inverse=True)
-            levels.append(shares[first])
-            codes.append(np.ravel(of_level))
-        cells = joint.codes[held.rows]
-        groups = RowGroups.of(cells, np.array(codes), held.weight, joint.amounts(held.rows))
-        weights = np.vstack([groups.weight, groups.resample()])
-        for level, of_candidate in zip(levels, groups.decisions, strict=True):
-            yield held.functionals(groups.tables(weights, level[of_candidate], len(joint)))
 
     def choose(self, candidates: Sequence[Decisions]) -> int:
         """Choose the candidate to return by the criterion of all fits."""
@@ -792,12 +777,6 @@ class MetricResult:
         return self.exact is not None or self.grown is not None
 
     @property
-    def bound(self) -> float:
-        """Best value of the metric for the distribution that the probabilities describe."""
-        loss = self.held.problem.loss
-        return np.nan if self.exact is None else loss.to_metric(self.exact.bound)
-
-    @property
     def least(self) -> Float | None:
         """Shares of the decisions that violate the constraints least, where none meet them."""
         both = (self.exact, self.solution)
@@ -839,10 +818,18 @@ def search_decisions(
     rules += [costs for decisions in simple for costs in decisions.costs]
     of_exact = np.array(search.oracle.restate(exact.rules))
     simple.append(search.of_rules("model", of_exact, exact.probability))
-    # Constraints may be met by weights of the classes, which are one rule.
+    # Constraints may be met by weights of the classes, which are one rule. They are searched where
+    # the best decisions without constraints violate these or have no value.
     is_single = search.deterministic is not False and search.solver == "auto"
     weighs_classes = is_single and search.has_baselines and problem.joint.are_labels
-    if weighs_classes and problem.constraints and search.binds(rules):
+    weighs_classes = weighs_classes and bool(problem.constraints)
+    if weighs_classes:
+        points = np.array([search.oracle.functionals(costs) for costs in rules])
+        pooled = PooledOracle(search.oracle, rules, points)
+        with suppress(ZeroDenominatorError):
+            free = search.held.programme().without_constraints()
+            weighs_classes = search.is_bound(search.minimise(free, pooled, None))
+    if weighs_classes:
         known = [search.as_single(one, is_forced=True) for one in search.assess(simple)[0]]
         candidates, steps = search.optimise_weights(known)
         least = min(candidates, key=lambda one: one.violation)

@@ -287,18 +287,20 @@ class NativeGrowth:
         is_kept : bool
             Whether the booster is needed again, to be merged or to go on with.
         """
-        key = _key_of("margin and booster" if is_kept else "margin", [part])
-        if (state := self._restore(key, part)) is not None:
-            model = self.adapter.restore(state["model"], part) if is_kept else None
-            return np.asarray(state["margin"]), model
-        begun = time.perf_counter()
-        trained = self.train([part])
-        margin = trained.margin(take_rows(part.combined.X, held), held)
-        state = {"margin": margin}
-        if is_kept and self.file is not None:
-            state["model"] = cast(Any, trained).state()  # which only boosters have
-        self._save(key, part, state, time.perf_counter() - begun)
-        return margin, trained if is_kept else None
+        trained: list[NativeModel] = []
+
+        def train() -> State:
+            trained.append(self.train([part]))
+            state = {"margin": trained[0].margin(take_rows(part.combined.X, held), held)}
+            if is_kept and self.file is not None:
+                state["model"] = cast(Any, trained[0]).state()  # which only boosters have
+            return state
+
+        state = self._once("margin and booster" if is_kept else "margin", [part], train)
+        margin = np.asarray(state["margin"])
+        if not is_kept:
+            return margin, None
+        return margin, trained[0] if trained else self.adapter.restore(state["model"], part)
 
     def train(self, stages: Sequence[PartRows]) -> NativeModel:
         """Train a booster, each stage of which goes on with the one before."""
@@ -310,14 +312,11 @@ class NativeGrowth:
 
     def write(self, stages: Sequence[PartRows]) -> bytes:
         """Train a booster that decides, and write it as the library does."""
-        key, whole = _key_of("bytes", stages), replace(stages[0], rounds=None)
-        if (state := self._restore(key, whole)) is not None:
-            return bytes(state["bytes"])
-        begun = time.perf_counter()
-        data = self.train(stages).to_bytes()
-        state = {"bytes": np.frombuffer(data, np.uint8)}
-        self._save(key, whole, state, time.perf_counter() - begun)
-        return data
+
+        def train() -> State:
+            return {"bytes": np.frombuffer(self.train(stages).to_bytes(), np.uint8)}
+
+        return bytes(self._once("bytes", stages, train)["bytes"])
 
     def settle(self, rounds: int) -> None:
         """Settle the number of rounds, once boosters that grow in stages have the first of them.
@@ -350,29 +349,32 @@ class NativeGrowth:
         left = work * n_rounds + max(self.planned * n_rounds - self._done, 0.0)
         return left * self._seconds / max(self._done, 1.0)
 
-    def _restore(self, key: str, part: PartRows) -> State | None:
-        """Take what a training has given from the checkpoint, if the file has it."""
-        passes = () if self.file is None else self.file.passes
+    def _once(self, what: str, stages: Sequence[PartRows], train: Callable[[], State]) -> State:
+        """Take what a training gives from the checkpoint, or train and save it.
+
+        The checkpoint names it by all that tells it from other trainings of the same fit.
+        """
+        told = [
+            (part.rows, part.target, part.factor, part.n_before, part.rounds) for part in stages
+        ]
+        key, notifier, file = f"{what} {joblib.hash(told)}", self.notifier, self.file
+        passes = () if file is None else file.passes
         state: State | None = next((one for one in passes if one["key"] == key), None)
-        if state is not None:
-            self.notifier.restore(state["notifier"])
-            self._count(part, state["seconds"])
+        if is_new := state is None:
+            begun = time.perf_counter()
+            state = {"key": key, **train(), "seconds": time.perf_counter() - begun}
+        else:
+            notifier.restore(state["notifier"])
+        if not stages[0].n_before:
+            notifier.begin_pass(1)
+        rounds = stages[0].rounds
+        if rounds is None or len(stages) > 1:
+            rounds, self._is_settled = notifier.n_rounds, True
+        self._done += stages[0].work * min(rounds, notifier.n_rounds)
+        self._seconds += state["seconds"]
+        if is_new and file is not None:
+            file.save({**state, "notifier": notifier.state()})
         return state
-
-    def _save(self, key: str, part: PartRows, state: State, seconds: float) -> None:
-        """Count a booster that has been trained, and save what it has given."""
-        self._count(part, seconds)
-        if self.file is not None:
-            ends = self.notifier.state()
-            self.file.save({"key": key, **state, "notifier": ends, "seconds": seconds})
-
-    def _count(self, part: PartRows, seconds: float) -> None:
-        n_rounds = self.notifier.n_rounds
-        if not part.n_before:
-            self.notifier.begin_pass(1)
-        self._is_settled |= part.rounds is None
-        self._done += part.work * (n_rounds if part.rounds is None else min(part.rounds, n_rounds))
-        self._seconds += seconds
 
     def _pace(self, part: PartRows) -> IsOver | None:
         """Make the function that ends the training of a booster in time."""
@@ -390,12 +392,6 @@ class NativeGrowth:
             return notifier.is_over(rounds)
 
         return is_over
-
-
-def _key_of(what: str, stages: Sequence[PartRows]) -> str:
-    """Name what a training gives by all that tells it from other trainings of the same fit."""
-    told = [(part.rows, part.target, part.factor, part.n_before, part.rounds) for part in stages]
-    return f"{what} {joblib.hash(told)}"
 
 
 class LinkedScores(NamedTuple):

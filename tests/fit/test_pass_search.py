@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gbm_constrained.fit.cross_fit import AFFORDABLE, BUDGET, START, PassSearch
+from gbm_constrained.fit.cross_fit import AFFORDABLE, BUDGET, START, search_passes
 
 # --- which passes are made ----------------------------------------------------------------------
 
@@ -35,7 +35,7 @@ def made(cost, needed=0.1, rounds=20, end=0.5, noise=0.0, of_labels=(False,), **
     """Fake boosters, and in the place of their held-out rows the fields of their pass."""
     m = len(of_labels)
     fields = SimpleNamespace(
-        misses=others.get("misses", False), cost=cost, needed=needed, noise=noise,
+        misses=False, is_open=False, cost=cost, needed=needed, noise=noise,
         of_labels=np.array(of_labels),
         prices=np.full(m, others.get("price", 0.1)),
         end=np.full(m, end),
@@ -53,7 +53,7 @@ def describe(grown):
 def search(*grown, has_time=lambda: True, is_enough=lambda plain: False, share=1.0, **options):
     """Search over fake boosters: cost of what was found, and what growing was asked for."""
     grow = Grow(*grown)
-    found = PassSearch(grow, describe, has_time, is_enough, share, **options).run()
+    found = search_passes(grow, describe, has_time, is_enough, share, **options)
     return found[1].cost, grow.asked
 
 
@@ -136,7 +136,7 @@ def test_what_the_scores_of_any_pass_allow_counts():
 
 def test_the_first_of_equals_is_taken():
     plain, others = made(0.3), [made(0.3) for _ in range(12)]
-    found = PassSearch(Grow(plain, *others), describe, lambda: True, lambda plain: False).run()
+    found = search_passes(Grow(plain, *others), describe, lambda: True, lambda plain: False)
     assert found[0] is plain[0]
 
 
