@@ -674,6 +674,23 @@ class SearchWatch:
             notifier.end_search(str(notifier.limit))
         return notifier.is_search_over
 
+    def observe_decisions(
+        self, value: Callable[[Float], float], *, is_shown: bool
+    ) -> Callable[[Float], bool]:
+        """Make the observer of a search for weights, given what computes the loss.
+
+        Callbacks are not notified of a search on some of the rows, which assesses another.
+        """
+        notifier, compiled = self.notifier, self.compiled
+
+        def observe(u: Float) -> bool:
+            if is_shown and notifier.callbacks and not notifier.is_search_over:
+                own, rows = u[: compiled.constant.size], f"{self.rows}, counted by labels"
+                notifier.notify_of_call(rows, compiled, self.to_metric(value(u)), own)
+            return self.is_over
+
+        return observe
+
     def observe(self, counted_by: str | None) -> Observe:
         """Make the observer of a reduction.
 

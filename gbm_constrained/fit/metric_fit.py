@@ -26,11 +26,7 @@ from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.splits import Fold
-from gbm_constrained.decision.choose import (
-    choose_with_room,
-    match_positive_rate,
-    rows_to_match,
-)
+from gbm_constrained.decision.choose import match_positive_rate, rows_to_match
 from gbm_constrained.decision.rules import CostRule, mixture_shares
 from gbm_constrained.evaluation.verdicts import TRAINING_ROWS
 from gbm_constrained.fit.callbacks import (
@@ -40,7 +36,7 @@ from gbm_constrained.fit.callbacks import (
     TimeLimit,
 )
 from gbm_constrained.fit.checkpoint import CheckpointFile
-from gbm_constrained.fit.cross_fit import choose_by_held_out, divide_into_folds
+from gbm_constrained.fit.cross_fit import divide_into_folds
 from gbm_constrained.fit.fit import ConstrainedFit, FoldGrowth
 from gbm_constrained.fit.metric_problem import (
     HeldOutProblem,
@@ -60,7 +56,7 @@ from gbm_constrained.fit.native_models import HeldOutBoosters, NativeAdapter, Na
 from gbm_constrained.fit.options import SolverOptions
 from gbm_constrained.fit.problem import LibrarySettings, has_many_rows
 from gbm_constrained.problem.compiler import JointCells, compile_constraints
-from gbm_constrained.reductions.mixtures import FEASIBLE, Solution
+from gbm_constrained.reductions.mixtures import FEASIBLE
 from gbm_constrained.solvers.base import OracleName
 
 
@@ -238,15 +234,9 @@ class MetricFit:
         with adapter.measuring():
             growth = FoldGrowth(fit, adapter.make_factory(), folds, held.source)
             best, plain = growth.find_best(), growth.plain_boosters
+        sets = [best] if plain is None or plain[0] is best[0] else [best, plain]
         watch = self._watch(held, lambda: 0.0)
-        found = []
-        for grown in [best] if plain is None or plain[0] is best[0] else [best, plain]:
-            boosters, rows = grown
-            # As a fit without a metric decides before it has trained its model.
-            choice = choose_by_held_out(grown, fit.options)
-            margin = boosters.held_margin(choice.rounds)
-            choice, decisions = choose_with_room(rows.credible, margin, choice)
-            found.append(search_fold_boosters(grown, choice, decisions, held, parts, watch))
+        found = [search_fold_boosters(one, fit.options, held, parts, watch) for one in sets]
         candidates = [candidate for of_set in found for candidate in of_set.candidates]
         chosen = candidates[found[0].search.choose(candidates)]
         result = next(one for one in found if one.candidates[0].oracle == chosen.oracle)
@@ -317,17 +307,12 @@ class MetricFit:
         costs = ((1.0 - np.eye(k)) * problem.factors[:, None])[None]
         decisions = CostRule(costs[0], problem.factors).decide(lambda _: margin)
         shares = mixture_shares([decisions], np.ones(1), k)
-        (u,) = held.functionals_of_shares(shares)
-        if held.violations(u).max(initial=0.0) > FEASIBLE:
+        if held.violations(held.functionals_of_shares(shares)).max(initial=0.0) > FEASIBLE:
             return None
         (kept,), _ = search.assess([Decisions("argmax", costs, np.ones(1), shares)])
-        value = problem.loss.value(u / problem.units)
-        solution = Solution(
-            (costs[0],), np.ones(1), u, value, -np.inf, 0.0, "optimal", (), u[None]
-        )
         return MetricResult(
-            search, [kept], kept, solution, factors=problem.factors, decided=decisions,
-            label_model=boosters.label_model(None),
+            search, [kept], kept, search.solution_of(kept), factors=problem.factors,
+            decided=decisions, label_model=boosters.label_model(None),
         )  # fmt: skip
 
     def _hold_out(self) -> tuple[Sequence[Fold], HeldOutProblem, list[Codes]]:
@@ -360,7 +345,13 @@ class MetricFit:
             )
         rows = np.sort(np.concatenate([fold.held for fold in folds]))
         held = problem.on(rows, None if given is None else given.recency, source)
-        held.check()
+        if np.isnan(held.compiled.constant[problem.loss.at]).any():
+            remedy = "use measure_on='crossfit'" if given is None else "hold out other rows"
+            raise ValueError(
+                f"{problem.metric.metric} has no value on the rows held out ({source}): a class, "
+                f"or a group of a class, has none of them. Give more rows of the rarest class, "
+                f"merge it with another one, or {remedy}."
+            )
         parts = [np.searchsorted(rows, fold.held) for fold in folds] if len(folds) > 1 else []
         return folds, held, parts
 

@@ -285,24 +285,6 @@ class HeldOutProblem:
         found = self.problem.joint.coefficients(self.cells, self.compiled)
         return found.in_units(self.problem.units)
 
-    def check(self) -> None:
-        """Refuse rows on which the metric has no value.
-
-        Raises
-        ------
-        ValueError
-            If the rows lack a class or a group that the metric looks at.
-        """
-        unknown = np.isnan(self.compiled.constant[self.problem.loss.at])
-        if unknown.any():
-            is_given = self.problem.data.given_folds is not None
-            remedy = "hold out other rows" if is_given else "use measure_on='crossfit'"
-            raise ValueError(
-                f"{self.problem.metric.metric} has no value on the rows held out "
-                f"({self.source}): a class, or a group of a class, has none of them. Give more "
-                f"rows of the rarest class, merge it with another one, or {remedy}."
-            )
-
     def programme(self, room: Float | float = 0.0) -> Programme:
         """Write the metric and the constraints as a programme.
 

@@ -258,7 +258,15 @@ def _report_constraints(
     outcome = Outcome.of_counts(held_compiled, counts, source)
     values = held_compiled.values(outcome.functionals)
     if result.chosen.is_chosen:
-        outcome = replace(outcome, intervals=_widen(held_compiled, counts, outcome.intervals))
+        # Which group is the worst of many depends on the rows that have chosen. The end on the
+        # side of violations is then that of intervals which all hold at once, as the other is.
+        outcome = replace(outcome, intervals=outcome.intervals.copy())
+        for j, (constraint, span) in enumerate(zip(constraints, held_compiled.spans, strict=True)):
+            level = level_of_all(constraint, span.stop - span.start, 0.95)
+            end = 1 if constraint.sign > 0 else 0
+            if level > 0.95:
+                widened = constraint_intervals(held_compiled, counts, level)
+                outcome.intervals[j, end] = widened[j, end]
     conflict = _find_conflict(held_cells, held_compiled, result, outcome)
     few = find_too_few_rows(
         held_cells, held_compiled, counts, outcome.functionals, outcome.intervals,
@@ -353,21 +361,6 @@ def _add_costs(fit: MetricFit, result: MetricResult, feasibility: Feasibility) -
         free_error=unconstrained, cost=cost,
         is_fragile=is_hardly_better(own, of_constant, unconstrained, n_rows),
     )  # fmt: skip
-
-
-def _widen(compiled: LinearConstraints, counts: CellCounts, intervals: Float) -> Float:
-    """Widen the intervals of the worst of many for decisions that the rows have chosen.
-
-    Which group is the worst one depends on the rows then, and the end on the side of violations is
-    that of intervals which all hold at once, as the other end is.
-    """
-    found = intervals.copy()
-    for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
-        level = level_of_all(constraint, span.stop - span.start, 0.95)
-        if level > 0.95:
-            end = 1 if constraint.sign > 0 else 0
-            found[j, end] = constraint_intervals(compiled, counts, level)[j, end]
-    return found
 
 
 def _find_conflict(

@@ -59,11 +59,15 @@ import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.splits import parts_by_cell
-from gbm_constrained.decision.choose import choose, choose_unbeaten, find_at_a_price
+from gbm_constrained.decision.choose import (
+    choose,
+    choose_unbeaten,
+    choose_with_room,
+    find_at_a_price,
+)
 from gbm_constrained.decision.groups import encode_groups
 from gbm_constrained.decision.rules import (
     CellScores,
-    Choice,
     CostRule,
     calibrate_scores,
     mixture_shares,
@@ -72,9 +76,10 @@ from gbm_constrained.decision.rules import (
 from gbm_constrained.decision.search import ShiftSearch
 from gbm_constrained.evaluation.audit import worst_rate_interval
 from gbm_constrained.fit.callbacks import SearchWatch
-from gbm_constrained.fit.cross_fit import Grown
+from gbm_constrained.fit.cross_fit import Grown, choose_by_held_out
 from gbm_constrained.fit.metric_problem import HeldOutProblem
 from gbm_constrained.fit.native_models import HeldOutBoosters, NativeModel
+from gbm_constrained.fit.options import SolverOptions
 from gbm_constrained.metrics.callables import check_convexity
 from gbm_constrained.problem.linear_constraints import is_priced, violation_weights
 from gbm_constrained.reductions.methods import ZeroDenominatorError, mix_rules, solve
@@ -932,8 +937,7 @@ def search_oracles(
 
 def search_fold_boosters(
     grown: Grown,
-    choice: Choice,
-    decisions: Codes,
+    options: SolverOptions,
     held: HeldOutProblem,
     parts: Sequence[Codes],
     watch: SearchWatch | None,
@@ -944,10 +948,8 @@ def search_fold_boosters(
     ----------
     grown : tuple of FoldBoosters and EvaluationSet
         The boosters, and the rows that they hold out.
-    choice : Choice
-        The prefix that decides, and the shift of its scores, as a fit without a metric has them.
-    decisions : ndarray of shape (n_rows,), intp
-        Its decisions about the held-out rows, cross-fitted.
+    options : SolverOptions
+        The options of that fit.
     held : HeldOutProblem
         The metric and the constraints on the rows that they hold out.
     parts : sequence of ndarray of int
@@ -955,8 +957,11 @@ def search_fold_boosters(
     watch : SearchWatch or None
         Notifies callbacks, and may end the search.
     """
-    problem, boosters = held.problem, grown[0]
+    problem, (boosters, rows) = held.problem, grown
+    # As a fit without a metric decides before it has trained its model.
+    choice = choose_by_held_out(grown, options)
     margin = boosters.held_margin(choice.rounds)
+    choice, decisions = choose_with_room(rows.credible, margin, choice)
     labels, k = problem.data.y[held.rows], problem.factors.size
     factors, scale = problem.factors, 1.0
     if boosters.has_multipliers:  # Their scores are no log-odds of the labels.

@@ -488,10 +488,7 @@ class HeldOutBoosters:
 
         Without joint cells there is nothing to combine. Combined scores are log-probabilities.
         """
-        grown = [self.boosters(weights, is_joint=k) for k in self._kinds]
-        if not self.is_joint:
-            return grown[0].factors, grown[0].scale, None
-        return np.ones(len(self.problem.joint)), 1.0, self._combination(grown)
+        return self._link([self.boosters(weights, is_joint=k) for k in self._kinds])
 
     def row_factor(self, weights: Float | None, *, is_joint: bool = False) -> Float | None:
         """Factor of each row's weight in the boosters of the labels, or of the joint cells."""
@@ -632,18 +629,18 @@ class HeldOutBoosters:
 
     def _probabilities(self, grown: Sequence[LinkedScores]) -> Float:
         """Compute the probabilities of the joint cells by the boosters of each kind."""
-        if len(grown) == 1:
-            return probabilities_of(grown[0].margin, grown[0].factors, grown[0].scale)
-        margin = self._combination(grown).combine(*(one.margin for one in grown))
-        return probabilities_of(margin, np.ones(len(self.problem.joint)))
+        (factors, scale, combined), margins = self._link(grown), [one.margin for one in grown]
+        margin = margins[0] if combined is None else combined.combine(*margins)
+        return probabilities_of(margin, factors, scale)
 
-    def _combination(self, grown: Sequence[LinkedScores]) -> CellScores:
-        """Say how the boosters of labels and of joint cells are combined."""
-        labels, cells = grown
-        return CellScores(
-            np.where(self.problem.in_objective, self.problem.joint.labels, OTHER_DATA),
-            labels.factors, labels.scale, cells.factors, cells.scale,
-        )  # fmt: skip
+    def _link(self, grown: Sequence[LinkedScores]) -> tuple[Float, float, CellScores | None]:
+        """Say how scores of the boosters of each kind become probabilities, as :meth:`link`."""
+        if not self.is_joint:
+            return grown[0].factors, grown[0].scale, None
+        (labels, cells), joint = grown, self.problem.joint
+        of_label = np.where(self.problem.in_objective, joint.labels, OTHER_DATA)
+        combined = CellScores(of_label, labels.factors, labels.scale, cells.factors, cells.scale)
+        return np.ones(len(joint)), 1.0, combined
 
     def _score(
         self, parts: Sequence[PartRows], *, is_kept: bool
