@@ -215,7 +215,6 @@ class FoldBooster(Protocol):
 FoldBoosterFactory: TypeAlias = Callable[[Fold, Solver | None], FoldBooster]
 
 
-@dataclass
 class FoldBoosters:
     """Boosters grown in step that share the multipliers of a :class:`DualController`.
 
@@ -247,33 +246,32 @@ class FoldBoosters:
         Share of the boosters' optimism that a model of all rows has.
     """
 
-    controller: DualController
-    folds: Sequence[Fold]
-    members: Sequence[FoldBooster]
-    n_rows: int
-    kept_rounds: Collection[int] = ()
-    log_odds: float = 0.0
-    positions: list[Codes] = field(init=False)
-    compared: list[Codes] = field(init=False)
-    rounds: int = field(default=0, init=False)
-    remaining_optimism: float = field(init=False)
-    _histories: list[list[Record]] = field(init=False, repr=False)
-    _held: dict[int, Array] = field(default_factory=dict, init=False, repr=False)
-    _own: tuple[int, list[Array]] | None = field(default=None, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        rows = self.controller.rows
+    def __init__(
+        self,
+        controller: DualController,
+        folds: Sequence[Fold],
+        members: Sequence[FoldBooster],
+        n_rows: int,
+        kept_rounds: Collection[int] = (),
+        log_odds: float = 0.0,
+    ) -> None:
+        self.controller, self.folds, self.members = controller, folds, members
+        self.kept_rounds, self.log_odds, self.rounds = kept_rounds, log_odds, 0
+        rows, cells = controller.rows, controller.solver.lagrangian.cells
         assert rows is not None
-        self.positions = [np.searchsorted(rows, fold.held) for fold in self.folds]
-        cells = self.controller.solver.lagrangian.cells
+        self.positions = [np.searchsorted(rows, fold.held) for fold in folds]
         is_whole = not cells.communicator.holds_all_rows  # Several machines divide all rows.
-        self.compared = [] if is_whole else _find_compared(self.folds, rows)
-        sizes = np.array([fold.training.size for fold in self.folds], dtype=np.float64)
+        self.compared = [] if is_whole else _find_compared(folds, rows)
+        sizes = np.array([fold.training.size for fold in folds], dtype=np.float64)
         sizes = cells.reduce_sum(sizes)
         if self.compared:
             sizes = sizes[[part.size > 0 for part in self.compared]]
-        self.remaining_optimism = float(1.0 / np.mean(self.n_rows / sizes))
+        self.remaining_optimism = float(1.0 / np.mean(n_rows / sizes))
+        # Boosters that have the library's own objective have no solvers.
+        self._solvers = [member.solver for member in members if member.solver is not None]
         self._histories = [solver.history for solver in self._solvers]
+        self._held: dict[int, Array] = {}
+        self._own: tuple[int, list[Array]] | None = None
 
     def grow(
         self, n_rounds: int, rounds_per_iteration: int, is_over: Callable[[int], bool]
@@ -329,13 +327,9 @@ class FoldBoosters:
 
     def release(self) -> None:
         """Free what growing alone needs, such as bins, gradients and buffers of the solvers."""
+        self._solvers = []
         for member in self.members:
             member.release()
-
-    @property
-    def _solvers(self) -> list[Solver]:
-        """Solvers of boosters that grow; none if these have the library's own objective."""
-        return [member.solver for member in self.members if member.solver is not None]
 
     def held_margin(self, rounds: int | None = None) -> Array:
         """Scores of all held-out rows, each by the booster that has not seen the row."""
@@ -357,18 +351,16 @@ class FoldBoosters:
         if self._own is None or self._own[0] != rounds:  # The last asked for are kept.
             self._own = rounds, [member.own_margin(rounds) for member in self.members]
         own = [(fold.training, of) for fold, of in zip(self.folds, self._own[1], strict=True)]
-        if not self.compared:
-            return FoldScores(
-                (held, margin), own, self.remaining_optimism, has_multipliers=self.has_multipliers
-            )
-        both = [
-            (part, scores[np.searchsorted(rows, part)])
-            for part, (rows, scores) in zip(self.compared, own, strict=True)
-            if part.size
-        ]
-        unseen = [(part, margin[np.searchsorted(held, part)]) for part, _ in both]
+        unseen: list[tuple[Codes, Array]] = []
+        if self.compared:
+            own = [
+                (part, scores[np.searchsorted(rows, part)])
+                for part, (rows, scores) in zip(self.compared, own, strict=True)
+                if part.size
+            ]
+            unseen = [(part, margin[np.searchsorted(held, part)]) for part, _ in own]
         return FoldScores(
-            (held, margin), both, self.remaining_optimism, unseen, self.has_multipliers
+            (held, margin), own, self.remaining_optimism, unseen, self.has_multipliers
         )
 
 

@@ -405,17 +405,17 @@ class LinkedScores(NamedTuple):
         Factor of each class or joint cell by which scores become probabilities.
     scale : float
         Factor by which scores become log-odds.
-    models : list of NativeModel
-        The boosters, where they are to be merged; empty otherwise.
-    stages : tuple of int, default=()
+    models : list of NativeModel or None
+        The boosters, where they are to be merged or to go on with.
+    stages : sequence of int, default=()
         Rounds of each stage; empty where boosters are grown in one go.
     """
 
     margin: Array
     factors: Float
     scale: float
-    models: list[NativeModel]
-    stages: tuple[int, ...] = ()
+    models: list[NativeModel | None]
+    stages: Sequence[int] = ()
 
 
 class HeldOutBoosters:
@@ -549,13 +549,13 @@ class HeldOutBoosters:
         """
         notifier, path, done = self.growth.notifier, [np.ones(len(self.problem.joint))], 0
         stages: list[int] = []
-        models: dict[bool, Sequence[NativeModel | None]]
-        models = {kind: [None] * len(self.folds) for kind in self._kinds}
+        grown: dict[bool, LinkedScores] = {}
         while True:
             rounds = -(-(notifier.n_rounds - done) // (n_stages - len(stages)))
-            margins = {}
+            weights = np.array(path)
             for kind in self._kinds:
                 is_kept = self._merges or done + rounds < notifier.n_rounds
+                before = grown[kind].models if kind in grown else [None] * len(self.folds)
                 parts = [
                     replace(
                         self._part(fold, path[-1], is_joint=kind),
@@ -563,23 +563,18 @@ class HeldOutBoosters:
                         n_before=done,
                         rounds=rounds,
                     )
-                    for fold, model in zip(self.folds, models[kind], strict=True)
+                    for fold, model in zip(self.folds, before, strict=True)
                 ]
-                margins[kind], models[kind] = self._score(parts, is_kept=is_kept)
+                grown[kind] = self._score(parts, weights, is_kept=is_kept)
             self.growth.settle(rounds)
             stages.append(min(rounds, notifier.n_rounds - done))
             done += stages[-1]
-            weights = np.array(path)
-            grown = [
-                self._linked(margin, models[kind], weights, tuple(stages), is_joint=kind)
-                for kind, margin in margins.items()
-            ]
-            probabilities = self._probabilities(grown)
+            probabilities = self._probabilities([*grown.values()])
             if done == notifier.n_rounds:
                 break
             path.append(move(path[-1], probabilities))
-        for kind, of_kind in zip(self._kinds, grown, strict=True):
-            self._grown[kind, weights.tobytes()] = of_kind
+        for kind, of_kind in grown.items():
+            self._grown[kind, weights.tobytes()] = of_kind._replace(stages=stages)
         return weights, probabilities
 
     def boosters(self, weights: Float | None = None, *, is_joint: bool) -> LinkedScores:
@@ -596,36 +591,8 @@ class HeldOutBoosters:
         key = is_joint, b"" if weights is None else weights.tobytes()
         if key not in self._grown:
             parts = [self._part(fold, weights, is_joint=is_joint) for fold in self.folds]
-            margin, models = self._score(parts, is_kept=self._merges)
-            self._grown[key] = self._linked(margin, models, weights, is_joint=is_joint)
+            self._grown[key] = self._score(parts, weights, is_kept=self._merges)
         return self._grown[key]
-
-    def _linked(
-        self,
-        margin: Array,
-        models: Sequence[NativeModel | None],
-        weights: Float | None,
-        stages: tuple[int, ...] = (),
-        *,
-        is_joint: bool,
-    ) -> LinkedScores:
-        """Find the factors and the scale by which scores of boosters become probabilities."""
-        problem, rows = self.problem, self.rows
-        codes, n, factors = problem.joint.codes, len(problem.joint), np.ones(len(problem.joint))
-        own = margin
-        if not is_joint:
-            codes, factors, n = problem.joint.labels[codes], problem.factors, problem.factors.size
-            is_own = rows < problem.data.y.size
-            own, rows = margin[is_own], rows[is_own]
-        scale = 1.0
-        if (weights is not None and weights.ndim > 1) or not self.are_log_odds:
-            weight = multiply_weight(problem.data.rows.weight, problem.relative_amounts)
-            weight = None if weight is None else weight[rows]
-            factors, scale = calibrate_scores(own, codes[rows], n, weight)
-        elif weights is not None:
-            factors = np.asarray(factors * (weights if is_joint else self._of_labels(weights)))
-        merged = [model for model in models if model is not None] if self._merges else []
-        return LinkedScores(margin, factors, scale, merged, stages)
 
     def _probabilities(self, grown: Sequence[LinkedScores]) -> Float:
         """Compute the probabilities of the joint cells by the boosters of each kind."""
@@ -643,11 +610,13 @@ class HeldOutBoosters:
         return np.ones(len(joint)), 1.0, combined
 
     def _score(
-        self, parts: Sequence[PartRows], *, is_kept: bool
-    ) -> tuple[Array, list[NativeModel | None]]:
+        self, parts: Sequence[PartRows], weights: Float | None, *, is_kept: bool
+    ) -> LinkedScores:
         """Score the held-out rows in order, each by a model that has not seen it.
 
-        A booster that knows none of the rows of a joint cell scores it with minus infinity.
+        A booster that knows none of the rows of a joint cell scores it with minus infinity. The
+        scores become probabilities by the weights of the boosters' objective, or by the labels of
+        the rows where those have moved.
 
         Raises
         ------
@@ -655,14 +624,15 @@ class HeldOutBoosters:
             If a booster that is to be merged has not seen all joint cells.
         """
         margins, models = [], []
-        n_cells = len(self.problem.joint)
+        problem, rows, is_joint = self.problem, self.rows, parts[0].is_joint
+        n_cells = len(problem.joint)
         for fold, part in zip(self.folds, parts, strict=True):
             known = np.arange(n_cells)
-            if part.is_joint:
-                known = np.unique(self.problem.joint.codes[part.rows])
+            if is_joint:
+                known = np.unique(problem.joint.codes[part.rows])
             if self._merges and known.size < n_cells:
                 raise ValueError(
-                    f"Reduction(ensemble={self.problem.options.ensemble!r}) merges boosters "
+                    f"Reduction(ensemble={problem.options.ensemble!r}) merges boosters "
                     f"that know the same groups of each class, and one of the folds holds all "
                     f"rows of a group of a class: use Reduction(ensemble=None), or a "
                     f"min_group_size that merges small groups."
@@ -675,8 +645,19 @@ class HeldOutBoosters:
                 margin[:, known] = of_known
             margins.append(margin)
             models.append(model)
-        order = np.argsort(np.concatenate([fold.held for fold in self.folds]))
-        return np.concatenate(margins)[order], models
+        margin = np.concatenate(margins)[np.argsort(np.concatenate([f.held for f in self.folds]))]
+        codes, factors, scale, labelled = problem.joint.codes, np.ones(n_cells), 1.0, margin
+        if not is_joint:
+            codes, factors = problem.joint.labels[codes], problem.factors
+            is_own = rows < problem.data.y.size
+            labelled, rows = margin[is_own], rows[is_own]
+        if (weights is not None and weights.ndim > 1) or not self.are_log_odds:
+            weight = multiply_weight(problem.data.rows.weight, problem.relative_amounts)
+            weight = None if weight is None else weight[rows]
+            factors, scale = calibrate_scores(labelled, codes[rows], factors.size, weight)
+        elif weights is not None:
+            factors = np.asarray(factors * (weights if is_joint else self._of_labels(weights)))
+        return LinkedScores(margin, factors, scale, models)
 
     def _part(self, fold: Fold | None, weights: Float | None, *, is_joint: bool) -> PartRows:
         """Take the rows that a model is trained on, those of a fold or all.

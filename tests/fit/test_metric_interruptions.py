@@ -238,13 +238,17 @@ def test_a_limit_that_leaves_hardly_a_model_is_refused(library, limited):
 
 
 @BOTH
-def test_one_round_is_trained_whatever_the_limit(library, limited):
+def test_one_round_is_trained_whatever_the_limit_and_files_say_so(library, limited, tmp_path):
     """One round is a model at this learning rate."""
     model = limited(library, make(library, maximize=g_mean(), learning_rate=0.6), 0.5)
     assert rounds_of(model) == 1
     assert "time_limit=0.5 ended measuring after 1 of 6 rounds" in model.stopping_message_
     assert "time_limit=0.5 ended the search for decisions" in model.stopping_message_
     assert set(np.unique(model.predict(X))) <= {0, 1, 2}
+    path = tmp_path / {"xgboost": "model.json", "lightgbm": "model.txt"}[library]
+    model.set_params(**({"eval_metric": None} if library == "xgboost" else {})).save_model(path)
+    loaded = CLASSIFIERS[library]().load_model(path)
+    assert loaded.stopping_message_ == model.stopping_message_
 
 
 @BOTH
@@ -322,15 +326,6 @@ def test_the_search_of_a_linear_model_ends_in_time(clock):
     assert clock.now == pytest.approx(10.0, abs=1.5)
     assert model.stopping_message_.startswith("time_limit=10 ended the search for decisions")
     assert model.metric_report_["held_out"].notna().all()
-
-
-@BOTH
-def test_files_keep_the_message(library, limited, tmp_path):
-    model = limited(library, make(library, maximize=g_mean(), learning_rate=0.6), 0.5)
-    path = tmp_path / {"xgboost": "model.json", "lightgbm": "model.txt"}[library]
-    model.set_params(**({"eval_metric": None} if library == "xgboost" else {})).save_model(path)
-    loaded = CLASSIFIERS[library]().load_model(path)
-    assert loaded.stopping_message_ == model.stopping_message_
 
 
 # --- refusals ------------------------------------------------------------------------------------
