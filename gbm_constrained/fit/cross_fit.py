@@ -68,7 +68,8 @@ from scipy.stats import norm
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.data.splits import Fold
+from gbm_constrained.data.fit_data import FitData
+from gbm_constrained.data.splits import Fold, folds_of
 from gbm_constrained.decision.choose import (
     VIOLATION_PRICE,
     FoldScores,
@@ -86,7 +87,7 @@ from gbm_constrained.decision.search import ShiftSearch
 from gbm_constrained.decision.violations import standard_error_of, standard_errors
 from gbm_constrained.fit.checkpoint import State
 from gbm_constrained.fit.options import SolverOptions
-from gbm_constrained.fit.problem import FitProblem
+from gbm_constrained.fit.problem import HOLDOUT_FRACTION, FitProblem
 from gbm_constrained.problem.linear_constraints import (
     LinearConstraints,
     compares_groups,
@@ -98,45 +99,24 @@ from gbm_constrained.solvers.base import Record, Solver
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 
 
-@dataclass
-class AttainableBounds:
-    """What rows of constraints exceed their bounds by, at the best shift of held-out scores.
+def find_attainable_excess(margin: Array, cells: Cells, compiled: LinearConstraints) -> Float:
+    """Find what rows of constraints exceed their bounds by at the best shift of scores, (m,).
 
-    Scores change most at first. So shifts are searched in outer iterations 1, 2, 4, 8 and so on,
-    and hold until the next one.
+    Rows of the first priority keep their bounds.
 
     Parameters
     ----------
+    margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
+        Scores of held-out rows.
     cells : Cells
-        Partition of the held-out rows.
+        Partition of these rows.
     compiled : LinearConstraints
         Constraints on these rows.
     """
-
-    cells: Cells
-    compiled: LinearConstraints
-    _excess: Float = field(init=False)
-    _n_calls: int = field(default=0, init=False)
-
-    def find_excess(self, margin: Array) -> Float:
-        """Find what each row of constraints exceeds its bound by, shape (m,).
-
-        Rows of the first priority keep their bounds.
-
-        Parameters
-        ----------
-        margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            Held-out scores in the next outer iteration.
-        """
-        self._n_calls += 1
-        if self._n_calls & (self._n_calls - 1) == 0:  # A power of two.
-            compiled = self.compiled
-            search = ShiftSearch(margin, self.cells, compiled, most_splits=1)
-            found = find_at_a_price(search)
-            violations = compiled.rows_of(np.nan_to_num(found.functionals)) - compiled.b
-            violations[[*found.ignored]] = 0.0
-            self._excess = np.where(find_first(compiled), 0.0, np.maximum(violations, 0.0))
-        return self._excess
+    found = find_at_a_price(ShiftSearch(margin, cells, compiled, most_splits=1))
+    violations = compiled.rows_of(np.nan_to_num(found.functionals)) - compiled.b
+    violations[[*found.ignored]] = 0.0
+    return np.where(find_first(compiled), 0.0, np.maximum(violations, 0.0))
 
 
 BoundsAt: TypeAlias = Callable[[Record], Float]
@@ -159,8 +139,9 @@ class DualController:
     bounds_at : callable or None
         Given the record of an iteration, the bounds that the multipliers move towards; None stands
         for the bounds of the constraints.
-    attainable : AttainableBounds or None
-        What the best threshold exceeds the bounds by, where constraints have priorities.
+    attainable : LinearConstraints or None
+        Constraints with priorities on the held-out rows, whose bounds are relaxed by what the best
+        threshold exceeds them by.
     path : list of ndarray of shape (m,)
         Multipliers of each outer iteration.
     """
@@ -168,14 +149,22 @@ class DualController:
     solver: Solver
     rows: Codes | None = None
     bounds_at: BoundsAt | None = None
-    attainable: AttainableBounds | None = None
+    attainable: LinearConstraints | None = None
     path: list[Float] = field(default_factory=list)
+    _excess: Float = field(init=False, repr=False)
 
     def observe(self, margin: Array) -> None:
-        """Begin an outer iteration with a dual step at the scores of the held-out rows."""
-        solver = self.solver
+        """Begin an outer iteration with a dual step at the scores of the held-out rows.
+
+        Scores change most at first. So shifts that say what is attainable are searched in outer
+        iterations 1, 2, 4, 8 and so on, and hold until the next one.
+        """
+        solver, n_before = self.solver, len(self.path)
         if self.attainable is not None:
-            solver.bounds = solver.bounds + self.attainable.find_excess(margin)
+            if n_before & (n_before + 1) == 0:  # The number of this iteration is a power of two.
+                cells = solver.lagrangian.cells
+                self._excess = find_attainable_excess(margin, cells, self.attainable)
+            solver.bounds = solver.bounds + self._excess
         solver.begin_iteration(solver.lagrangian.at(margin))
         self.path.append(solver.multipliers)
         solver.bounds = self.bounds_after(solver.history[-1])
@@ -225,7 +214,6 @@ class FoldBooster(Protocol):
 FoldBoosterFactory: TypeAlias = Callable[[Fold, Solver | None], FoldBooster]
 
 
-@dataclass
 class FoldBoosters:
     """Boosters grown in step that share the multipliers of a :class:`DualController`.
 
@@ -257,33 +245,32 @@ class FoldBoosters:
         Share of the boosters' optimism that a model of all rows has.
     """
 
-    controller: DualController
-    folds: Sequence[Fold]
-    members: Sequence[FoldBooster]
-    n_rows: int
-    kept_rounds: Collection[int] = ()
-    log_odds: float = 0.0
-    positions: list[Codes] = field(init=False)
-    compared: list[Codes] = field(init=False)
-    rounds: int = field(default=0, init=False)
-    remaining_optimism: float = field(init=False)
-    _histories: list[list[Record]] = field(init=False, repr=False)
-    _held: dict[int, Array] = field(default_factory=dict, init=False, repr=False)
-    _own: tuple[int, list[Array]] | None = field(default=None, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        rows = self.controller.rows
+    def __init__(
+        self,
+        controller: DualController,
+        folds: Sequence[Fold],
+        members: Sequence[FoldBooster],
+        n_rows: int,
+        kept_rounds: Collection[int] = (),
+        log_odds: float = 0.0,
+    ) -> None:
+        self.controller, self.folds, self.members = controller, folds, members
+        self.kept_rounds, self.log_odds, self.rounds = kept_rounds, log_odds, 0
+        rows, cells = controller.rows, controller.solver.lagrangian.cells
         assert rows is not None
-        self.positions = [np.searchsorted(rows, fold.held) for fold in self.folds]
-        cells = self.controller.solver.lagrangian.cells
+        self.positions = [np.searchsorted(rows, fold.held) for fold in folds]
         is_whole = not cells.communicator.holds_all_rows  # Several machines divide all rows.
-        self.compared = [] if is_whole else _find_compared(self.folds, rows)
-        sizes = np.array([fold.training.size for fold in self.folds], dtype=np.float64)
+        self.compared = [] if is_whole else _find_compared(folds, rows)
+        sizes = np.array([fold.training.size for fold in folds], dtype=np.float64)
         sizes = cells.reduce_sum(sizes)
         if self.compared:
             sizes = sizes[[part.size > 0 for part in self.compared]]
-        self.remaining_optimism = float(1.0 / np.mean(self.n_rows / sizes))
+        self.remaining_optimism = float(1.0 / np.mean(n_rows / sizes))
+        # Boosters that have the library's own objective have no solvers.
+        self._solvers = [member.solver for member in members if member.solver is not None]
         self._histories = [solver.history for solver in self._solvers]
+        self._held: dict[int, Array] = {}
+        self._own: tuple[int, list[Array]] | None = None
 
     def grow(
         self, n_rounds: int, rounds_per_iteration: int, is_over: Callable[[int], bool]
@@ -339,13 +326,9 @@ class FoldBoosters:
 
     def release(self) -> None:
         """Free what growing alone needs, such as bins, gradients and buffers of the solvers."""
+        self._solvers = []
         for member in self.members:
             member.release()
-
-    @property
-    def _solvers(self) -> list[Solver]:
-        """Solvers of boosters that grow; none if these have the library's own objective."""
-        return [member.solver for member in self.members if member.solver is not None]
 
     def held_margin(self, rounds: int | None = None) -> Array:
         """Scores of all held-out rows, each by the booster that has not seen the row."""
@@ -364,27 +347,43 @@ class FoldBoosters:
         """Scores after some rounds, out of fold and of each booster's training rows."""
         held, margin = self.controller.rows, self.held_margin(rounds)
         assert held is not None
-        training = [fold.training for fold in self.folds]
-        own = list(zip(training, self.own_margins(rounds), strict=True))
-        if not self.compared:
-            return FoldScores(
-                (held, margin), own, self.remaining_optimism, has_multipliers=self.has_multipliers
-            )
-        both = [
-            (part, scores[np.searchsorted(rows, part)])
-            for part, (rows, scores) in zip(self.compared, own, strict=True)
-            if part.size
-        ]
-        unseen = [(part, margin[np.searchsorted(held, part)]) for part, _ in both]
+        if self._own is None or self._own[0] != rounds:  # The last asked for are kept.
+            self._own = rounds, [member.own_margin(rounds) for member in self.members]
+        own = [(fold.training, of) for fold, of in zip(self.folds, self._own[1], strict=True)]
+        unseen: list[tuple[Codes, Array]] = []
+        if self.compared:
+            own = [
+                (part, scores[np.searchsorted(rows, part)])
+                for part, (rows, scores) in zip(self.compared, own, strict=True)
+                if part.size
+            ]
+            unseen = [(part, margin[np.searchsorted(held, part)]) for part, _ in own]
         return FoldScores(
-            (held, margin), both, self.remaining_optimism, unseen, self.has_multipliers
+            (held, margin), own, self.remaining_optimism, unseen, self.has_multipliers
         )
 
-    def own_margins(self, rounds: int) -> list[Array]:
-        """Scores of the rows that each booster is grown on; the last asked for are kept."""
-        if self._own is None or self._own[0] != rounds:
-            self._own = rounds, [member.own_margin(rounds) for member in self.members]
-        return self._own[1]
+
+def divide_into_folds(
+    data: FitData, cells: Cells, options: SolverOptions, *, is_holdout: bool
+) -> tuple[Sequence[Fold], str]:
+    """Divide the rows into folds, those of the user if there are any, and name these."""
+    if data.given_folds is not None:
+        return data.given_folds.folds, data.given_folds.source
+    everyone = np.arange(len(data.rows))
+    if is_holdout:
+        held = data.split(everyone, cells, options.holdout_fraction or HOLDOUT_FRACTION)[:1]
+    else:
+        n = min(options.n_folds, cells.n_rows)
+        held = data.split(everyone, cells, 1.0 / n, n)
+    folds = folds_of(held, everyone.size)
+    sizes = np.array([[fold.training.size, fold.held.size] for fold in folds], np.float64)
+    if not cells.reduce_sum(sizes).all():
+        raise ValueError(
+            f"Holdout(fraction={options.holdout_fraction!r}) of n_samples={cells.n_rows} "
+            f"leaves none to hold out, or none to train on: give another share, or "
+            f"measure_on='train'."
+        )
+    return folds, "holdout" if is_holdout else "out of fold"
 
 
 def _find_compared(folds: Sequence[Fold], held: Codes) -> list[Codes]:
@@ -433,19 +432,6 @@ def tighten_bounds(
         b = compiled.b - np.where(find_first(compiled), norm.isf(options.delta) * errors, 0.0)
     tighter = np.where(compiled.is_known, np.minimum(b, compiled.b), compiled.b)
     return EvaluationSet(held_out.cells, replace(compiled, b=tighter), held_out.source)
-
-
-def cost_of(choice: Choice, boosters: FoldBoosters, tightened: EvaluationSet | None) -> float:
-    """Errors of a prefix at the shift that meets the bounds, or with a price of violations.
-
-    `tightened` are the held-out rows with the bounds of a guarantee; None without a guarantee.
-    """
-    if tightened is None:
-        return choice.loss
-    margin = boosters.held_margin(choice.rounds)
-    search = ShiftSearch(margin, tightened.cells, tightened.compiled)
-    found = search.find(penalty=VIOLATION_PRICE)
-    return found.error if found.is_feasible else found.loss
 
 
 # The end of a pass is one part in so many of its iterations, and at least so many of them.
@@ -546,12 +532,15 @@ def measure_pass(
         thresholds = GroupThresholds(asked.cells, asked.compiled, margin, shift)
         needed, prices = thresholds.find_error_and_prices()
     noise = standard_error_of(needed, asked.cells.n_rows)
-    cost = cost_of(choice, boosters, tightened)
+    chosen, cost = boosters.held_margin(choice.rounds), choice.loss
+    if tightened is not None:  # Errors at the shift that meets the bounds of the guarantee.
+        found = ShiftSearch(chosen, asked.cells, asked.compiled).find(penalty=VIOLATION_PRICE)
+        cost = found.error if found.is_feasible else found.loss
     cost += VIOLATION_PRICE * measure_curved_excess(grown, choice)
     if boosters.has_multipliers:
         cost += VIOLATION_PRICE * measure_swing(grown)
     compiled = asked.compiled
-    violations = asked.violations(shift_scores(boosters.held_margin(choice.rounds), choice.shift))
+    violations = asked.violations(shift_scores(chosen, choice.shift))
     is_of_labels = np.array([c.is_of_labels for c in compiled.constraints], dtype=bool)
     is_strict = ~(is_priced(compiled) | compiled.has_scores | is_of_labels[compiled.owner])
     misses = bool((violations[is_strict] > ROUNDING).any())
@@ -602,14 +591,21 @@ AFFORDABLE = 0.005
 START = 4.0
 
 
-@dataclass(frozen=True)
-class PassSearch:
+def search_passes(
+    grow: Callable[..., Grown],
+    measure: Callable[[Grown], Pass],
+    has_time: Callable[[], bool],
+    is_enough: Callable[[Pass], bool],
+    share: float = 1.0,
+    *,
+    may_be_plain: bool = True,
+) -> Grown:
     """Search for multipliers under which constraints cost no more errors than they should.
 
     Parameters
     ----------
     grow : callable
-        Grows fold boosters, as :meth:`~gbm_constrained.fit.cross_fit.FoldGrowth.grow` does.
+        Grows fold boosters, as :meth:`~gbm_constrained.fit.fit.FoldGrowth.grow` does.
     measure : callable
         Makes the :class:`Pass` of grown boosters.
     has_time : callable
@@ -620,64 +616,63 @@ class PassSearch:
         Rows that the boosters of a pass are trained on, over those of the model.
     may_be_plain : bool, default=True
         Whether boosters without multipliers are a candidate.
+
+    Returns
+    -------
+    tuple of FoldBoosters and EvaluationSet
+        The best of the passes that are made.
     """
 
-    grow: Callable[..., Grown]
-    measure: Callable[[Grown], Pass]
-    has_time: Callable[[], bool]
-    is_enough: Callable[[Pass], bool]
-    share: float = 1.0
-    may_be_plain: bool = True
+    def make(**asked: Any) -> Pass:
+        return measure(grow(**asked))
 
-    def run(self) -> Grown:
-        """Find the best of the passes that are made."""
-        best: Pass | None = None
-        least, rounds = np.inf, 0
-        for found in self._passes():
-            if best is not None and found.grown[0].rounds < rounds:
-                break  # The pass was ended before its time.
-            rounds, least = found.grown[0].rounds, float(np.fmin(least, found.needed))
-            best = found if best is None else min(best, found, key=lambda p: (p.misses, p.cost))
-            is_plain = not found.grown[0].has_multipliers
-            if is_plain and self.is_enough(found):
-                break
-            is_costly = best.cost - least > max(AFFORDABLE, best.noise)
-            if not (is_costly or is_plain or best.is_open):
-                break
-        assert best is not None
-        return best.grown
+    best: Pass | None = None
+    least, rounds = np.inf, 0
+    share = max(share, 1.0)  # Few rows are no reason for many passes.
+    for found in _make_passes(make, has_time, share, may_be_plain=may_be_plain):
+        if best is not None and found.grown[0].rounds < rounds:
+            break  # The pass was ended before its time.
+        rounds, least = found.grown[0].rounds, float(np.fmin(least, found.needed))
+        best = found if best is None else min(best, found, key=lambda p: (p.misses, p.cost))
+        is_plain = not found.grown[0].has_multipliers
+        if is_plain and is_enough(found):
+            break
+        is_costly = best.cost - least > max(AFFORDABLE, best.noise)
+        if not (is_costly or is_plain or best.is_open):
+            break
+    assert best is not None
+    return best.grown
 
-    def _passes(self) -> Iterator[Pass]:
-        """Make one pass after the other, within the budget."""
-        plain: Pass | None = None
-        share = max(self.share, 1.0)  # Few rows are no reason for many passes.
-        spent = 1.0 + share
-        if self.may_be_plain:
-            plain = self.measure(self.grow(has_multipliers=False))
-            yield plain
-            if plain.prices.any():  # Without prices, a pass has to find where the next one starts.
-                spent += share
-            if not self.has_time():
-                return
-        start, of_labels, log_odds = None, np.zeros(0, dtype=bool), 0.0
-        if plain is not None:  # Under constraints on labels alone, thresholds have done the rest.
-            of_labels = plain.of_labels
-            start = np.where(of_labels, 0.0, START * plain.prices)
-            if of_labels.any() and not of_labels.all() and plain.is_broken(of_labels):
-                log_odds = plain.shift_for(of_labels)
-        made = list[Pass]()
-        while not made or (
-            spent + share <= (2.0 if made[-1].is_open else 1.0) * BUDGET and self.has_time()
-        ):
-            if made:
-                spent += share
-                if log_odds:
-                    log_odds += made[-1].shift_for(of_labels)
-                start = made[-1].end
-            fixed = of_labels if log_odds else None
-            grown = self.grow(has_multipliers=True, start=start, fixed=fixed, log_odds=log_odds)
-            made.append(self.measure(grown))
-            yield made[-1]
+
+def _make_passes(
+    make: Callable[..., Pass], has_time: Callable[[], bool], share: float, *, may_be_plain: bool
+) -> Iterator[Pass]:
+    """Make one pass after the other, within the budget."""
+    spent, start, of_labels, log_odds = 1.0 + share, None, np.zeros(0, dtype=bool), 0.0
+    if may_be_plain:
+        plain = make(has_multipliers=False)
+        yield plain
+        if plain.prices.any():  # Without prices, a pass has to find where the next one starts.
+            spent += share
+        if not has_time():
+            return
+        # Under constraints on labels alone, thresholds have done the rest.
+        of_labels = plain.of_labels
+        start = np.where(of_labels, 0.0, START * plain.prices)
+        if of_labels.any() and not of_labels.all() and plain.is_broken(of_labels):
+            log_odds = plain.shift_for(of_labels)
+    last: Pass | None = None
+    while last is None or (
+        spent + share <= (2.0 if last.is_open else 1.0) * BUDGET and has_time()
+    ):
+        if last is not None:
+            spent += share
+            if log_odds:
+                log_odds += last.shift_for(of_labels)
+            start = last.end
+        fixed = of_labels if log_odds else None
+        last = make(has_multipliers=True, start=start, fixed=fixed, log_odds=log_odds)
+        yield last
 
 
 def measure_optimism(

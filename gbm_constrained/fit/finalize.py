@@ -58,7 +58,8 @@ from gbm_constrained.evaluation.audit import (
 from gbm_constrained.evaluation.verdicts import TooFewRows, find_too_few_rows
 from gbm_constrained.fit.cross_fit import measure_optimism
 from gbm_constrained.fit.fit import ConstrainedFit, transfer_offsets
-from gbm_constrained.fit.metric_fit import MetricFit, MetricResult
+from gbm_constrained.fit.metric_fit import MetricFit
+from gbm_constrained.fit.metric_search import MetricResult
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.solvers.base import Record, Solver

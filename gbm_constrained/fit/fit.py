@@ -45,7 +45,7 @@ from gbm_constrained.constraints.selectors import MISSING
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.exact_sums import is_any
 from gbm_constrained.data.fit_data import FitArguments, FitData
-from gbm_constrained.data.splits import Fold, folds_of
+from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import (
     as_labels,
     check_features,
@@ -70,16 +70,16 @@ from gbm_constrained.fit.checkpoint import CheckpointFile
 from gbm_constrained.fit.cross_fit import (
     AFFORDABLE,
     MEMORISED_SHARE,
-    AttainableBounds,
     BoundsAt,
     DualController,
     FoldBoosterFactory,
     FoldBoosters,
     Grown,
     Pass,
-    PassSearch,
+    divide_into_folds,
     measure_optimism,
     measure_pass,
+    search_passes,
 )
 from gbm_constrained.fit.options import (
     GROUP_PARAMETERS,
@@ -90,7 +90,6 @@ from gbm_constrained.fit.options import (
     no_held_out_rows,
 )
 from gbm_constrained.fit.problem import (
-    HOLDOUT_FRACTION,
     FitProblem,
     LibrarySettings,
     TreeLimits,
@@ -359,14 +358,14 @@ class FoldGrowth:
             return self._find_for_groups(fit.groups)
         if options.solver == "threshold" or options.iterate not in ("last", "best"):
             return self.grow(has_multipliers=options.solver != "threshold")
-        return PassSearch(
+        return search_passes(
             self.grow,
             functools.partial(measure_pass, options=options, certification=fit.certification),
             has_time=self._has_time_again,
             is_enough=self._is_enough,
             share=self._n_trained / self.problem.cells.n_rows,
             may_be_plain=options.solver == "auto",
-        ).run()
+        )
 
     def _find_for_groups(self, groups: GroupOffsets) -> Grown:
         """Grow boosters without and with multipliers, and return those that groups need fewer of.
@@ -448,7 +447,9 @@ class FoldGrowth:
         boosters = FoldBoosters(controller, self.folds, members, n_rows, kept, log_odds)
         fit.notifier.begin_pass(len(members))
         self._grow_or_restore(boosters, clock)
-        self._report_cut(boosters.rounds)
+        if boosters.rounds < self._longest and not fit.notifier.is_over(boosters.rounds):
+            self._give_up(is_first=self._n_grown == 2)  # Cut earlier than those before.
+        self._longest = max(self._longest, boosters.rounds)
         boosters.release()  # Other boosters may follow, and the model of all rows does.
         held_out = self.hold_out(lagrangian, boosters)
         held_out.functionals_in = {r.rounds: r.functionals for r in solver.history}
@@ -517,12 +518,6 @@ class FoldGrowth:
         if file is not None:
             state = {"boosters": boosters.state(), "notifier": fit.notifier.state()}
             file.save({**state, "seconds": clock.spent})
-
-    def _report_cut(self, rounds: int) -> None:
-        """Have the time limit report boosters that it ended earlier than those before."""
-        if rounds < self._longest and not self.fit.notifier.is_over(rounds):
-            self._give_up(is_first=self._n_grown == 2)
-        self._longest = max(self._longest, rounds)
 
     def _has_time_again(self) -> bool:
         """Whether there is time for one more pass; if not, the time limit reports the lack."""
@@ -701,12 +696,10 @@ class ConstrainedFit:
         compiled, rows = lagrangian.constraints, CellCounts.undecided(lagrangian.cells)
         return lambda record: tightened_bounds(compiled, rows.decide(record.predicted))
 
-    def attainable_bounds(self, lagrangian: Lagrangian) -> AttainableBounds | None:
-        """Make what relaxes the bounds of later priorities; None where there are none."""
-        compiled, cells = lagrangian.constraints, lagrangian.cells
-        if len(find_levels(compiled)) < 2:
-            return None
-        return AttainableBounds(cells, compiled.on(cells))
+    def attainable_bounds(self, lagrangian: Lagrangian) -> LinearConstraints | None:
+        """Bind the constraints whose later priorities are relaxed; None without priorities."""
+        compiled = lagrangian.constraints
+        return compiled.on(lagrangian.cells) if len(find_levels(compiled)) > 1 else None
 
     def hide_progress(self) -> None:
         """Hide a progress bar until the next iteration."""
@@ -729,7 +722,9 @@ class ConstrainedFit:
         kind = self.resolve_measurement()
         if kind in get_args(Dividing):
             assert make_factory is not None
-            folds, source = self._divide(kind)
+            folds, source = divide_into_folds(
+                self.data, self.problem.cells, self.options, is_holdout=kind == "holdout"
+            )
             growth = self.growth_class(self, make_factory(), folds, source)
             self.measured = growth.follow(growth.find_best())
         elif self.checkpoint is not None:
@@ -779,27 +774,6 @@ class ConstrainedFit:
                 "GC118",
             )
         return "train"
-
-    def _divide(self, kind: str) -> tuple[Sequence[Fold], str]:
-        """Divide the rows into folds, those of the user if there are any, and name these."""
-        data, cells, options = self.data, self.problem.cells, self.options
-        if data.given_folds is not None:
-            return data.given_folds.folds, data.given_folds.source
-        everyone = np.arange(len(data.rows))
-        if kind == "holdout":
-            held = data.split(everyone, cells, options.holdout_fraction or HOLDOUT_FRACTION)[:1]
-        else:
-            n = min(options.n_folds, cells.n_rows)
-            held = data.split(everyone, cells, 1.0 / n, n)
-        folds = folds_of(held, everyone.size)
-        sizes = np.array([[fold.training.size, fold.held.size] for fold in folds], np.float64)
-        if not cells.reduce_sum(sizes).all():
-            raise ValueError(
-                f"Holdout(fraction={options.holdout_fraction!r}) of n_samples={cells.n_rows} "
-                f"leaves none to hold out, or none to train on: give another share, or "
-                f"measure_on='train'."
-            )
-        return folds, "holdout" if kind == "holdout" else "out of fold"
 
     def _watch(self, rows: EvaluationSet) -> Measured:
         """Let an evaluation set move the multipliers while the model is trained."""

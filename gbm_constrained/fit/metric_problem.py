@@ -1,22 +1,8 @@
-r"""A metric and constraints bound to the rows of a fit.
-
-The class of the largest weighted probability :math:`w_k P(k \mid x)` is decided. With all other
-weights at rest, a row with the largest other logarithm :math:`m_j(x)` is decided as class j from
-
-.. math:: \log w_j = m_j(x) - \log P(j \mid x)
-
-on. One sort of the rows and a running sum give every functional of every such decision, and the
-criterion of all fits chooses among them (:func:`~gbm_constrained.decision.choose.choose`). Of two
-classes that is the best threshold. Of several, the weights of the classes are found in turn.
-
-Weights of each group by itself say what constraints should cost, as thresholds of groups do
-(:mod:`gbm_constrained.decision.groups`).
-"""
+"""A metric and constraints bound to the rows of a fit."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -24,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gbm_constrained._messages import join_truncated
-from gbm_constrained._typing import Array, Bool, Codes, Float
+from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.presets import CoverageDivergence
 from gbm_constrained.constraints.rates import cost, error_rate
@@ -32,7 +18,6 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import FitArguments, FitData
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.splits import Fold
-from gbm_constrained.decision.choose import choose
 from gbm_constrained.fit.options import (
     SolverOptions,
     check_measurable,
@@ -40,7 +25,7 @@ from gbm_constrained.fit.options import (
     divide_as_given,
 )
 from gbm_constrained.fit.problem import LibrarySettings
-from gbm_constrained.metrics.base import BoundMetric, Metric, MetricLoss
+from gbm_constrained.metrics.base import BoundMetric, MetricLoss
 from gbm_constrained.metrics.callables import FunctionMetric, check_convexity
 from gbm_constrained.metrics.reading import RateMetric
 from gbm_constrained.problem.compiler import Coefficients, JointCells, compile_constraints
@@ -52,25 +37,27 @@ from gbm_constrained.reductions.plug_in import PlugIn, weigh_amounts
 from gbm_constrained.statistics.counts import functionals_of_weights
 
 
-def errors_of(factors: Float) -> Metric:
-    """Make the error rate in which rows of each class count by a factor."""
-    if (factors == factors[0]).all():
-        return RateMetric(error_rate(), greater_is_better=False)
-    costs = (1.0 - np.eye(factors.size)) * (factors / factors.max())[:, None]
-    return RateMetric(cost(costs), greater_is_better=False)
+def _bind(
+    own: tuple[Constraint, ...], metric: BoundMetric, rows: Rows, **options: Any
+) -> dict[str, Any]:
+    """Bind constraints and a metric to rows, as fields of :class:`MetricProblem`.
 
-
-def make_constraints_credible(
-    compiled: LinearConstraints, cells: Cells, n_own: int
-) -> LinearConstraints:
-    """Let the groups of the first constraints act as far as their rows can tell.
-
-    The rates that follow are those of a metric, which is of every group as it is.
+    The groups of the constraints act as far as their rows can tell. The rates that follow are
+    those of the metric, which is of every group as it is.
     """
+    n_own, constraints = len(own), [*own, *metric.constraints]
+    idle = range(n_own, len(constraints))
+    cells, compiled = compile_constraints(constraints, rows, idle=idle, **options)
     half = np.zeros(compiled.constant.size)
     for constraint, span in zip(compiled.constraints[:n_own], compiled.spans, strict=False):
         half[span] = find_half(constraint, span.stop - span.start)
-    return compiled.make_credible(cells, half)
+    return {
+        "constraints": own,
+        "metric": metric.metric.with_groups(metric, compiled.groups[n_own:]),
+        "cells": cells,
+        "compiled": compiled.make_credible(cells, half),
+        "joint": JointCells.of(cells),
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,11 +99,7 @@ class MetricProblem:
 
     @classmethod
     def of(
-        cls,
-        options: SolverOptions,
-        metric: Metric | None,
-        arguments: FitArguments,
-        library: LibrarySettings,
+        cls, options: SolverOptions, arguments: FitArguments, library: LibrarySettings
     ) -> MetricProblem:
         """Encode the rows, and compile the constraints and the metric.
 
@@ -134,31 +117,27 @@ class MetricProblem:
         shares = np.bincount(data.y, data.sample_weight, data.classes.size)
         first, second = library.class_factors(data.classes, data.y)
         factors = first * second
-        metric = errors_of(factors) if metric is None else metric
+        metric = options.metric
+        if metric is None:
+            rate = error_rate()
+            if (factors != factors[0]).any():
+                costs = (1.0 - np.eye(factors.size)) * (factors / factors.max())[:, None]
+                rate = cost(costs)
+            metric = RateMetric(rate, greater_is_better=False)
         bound = metric.bind(data.classes, shares / shares.sum())
         bound = bound.with_positive_class(data.classes, options.positive)
         every = [*options.constraints, *bound.constraints]
         data = divide_as_given(data.without_other_data_sets(every), options)
         own = tuple(one for one in options.constraints if not one.is_always_met)
-        constraints, n_own = [*own, *bound.constraints], len(own)
         try:
-            cells, compiled = compile_constraints(
-                constraints,
-                data.rows,
-                idle=range(n_own, len(constraints)),
-                warning=SmallGroupWarning("", "small_groups_"),
-            )
+            found = _bind(own, bound, data.rows, warning=SmallGroupWarning("", "small_groups_"))
         except ValueError as error:
             if not any(str(one) in str(error) for one in bound.constraints):
                 raise
             raise type(error)(f"{options.metric_parameter}={metric}: {error}") from None
-        check_measurable(data, cells, compiled)
-        bound = metric.with_groups(bound, compiled.groups[n_own:])
-        joint = JointCells.of(cells)
-        compiled = make_constraints_credible(compiled, cells, n_own)
-        return cls(
-            options, own, bound, data, factors, cells, compiled, joint, library.takes_weights
-        )
+        check_measurable(data, found["cells"], found["compiled"])
+        takes_weights = library.takes_weights
+        return cls(options, data=data, factors=factors, takes_weights=takes_weights, **found)
 
     @property
     def in_objective(self) -> Bool:
@@ -210,19 +189,7 @@ class MetricProblem:
         Constraints on further data sets or given rows, which are part of a fit, are left out.
         """
         own = tuple(c for c in self.constraints if not c.data_sets and not c.n_rows_held)
-        n_own, constraints = len(own), [*own, *self.metric.constraints]
-        idle = range(n_own, len(constraints))
-        cells, compiled = compile_constraints(constraints, rows, idle=idle)
-        compiled = make_constraints_credible(compiled, cells, n_own)
-        other = replace(
-            self,
-            constraints=own,
-            metric=self.metric.metric.with_groups(self.metric, compiled.groups[n_own:]),
-            cells=cells,
-            compiled=compiled,
-            joint=JointCells.of(cells),
-        )
-        return other.on(np.arange(len(rows)))
+        return replace(self, **_bind(own, self.metric, rows)).on(np.arange(len(rows)))
 
     @property
     def convex_bounds(self) -> tuple[ConvexBound, ...]:
@@ -233,14 +200,13 @@ class MetricProblem:
             if isinstance(constraint.expression, CoverageDivergence)
         )
 
-    def on(self, rows: Codes, factor: Float | None = None) -> HeldOutProblem:
-        """Bind the metric and the constraints to some of the rows.
+    def on(self, rows: Codes, factor: Float | None = None, source: str = "") -> HeldOutProblem:
+        """Bind the metric and the constraints to some of the rows, which reports call `source`.
 
         Weights are multiplied by a factor of each of these rows.
         """
         cells = self.cells.take(rows, factor)
-        compiled = self.compiled.on(cells)
-        return HeldOutProblem(self, rows, cells, compiled, factor)
+        return HeldOutProblem(self, rows, cells, self.compiled.on(cells), factor, source)
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,6 +257,8 @@ class HeldOutProblem:
         The functionals on these rows.
     factor : ndarray of shape (n_rows,), default=None
         Factor of the weight of each row; ones by default.
+    source : str, default=""
+        Name of the rows in reports.
     """
 
     problem: MetricProblem
@@ -298,11 +266,12 @@ class HeldOutProblem:
     cells: Cells
     compiled: LinearConstraints
     factor: Float | None = None
+    source: str = ""
 
     def take(self, part: Codes) -> HeldOutProblem:
         """Bind the metric and the constraints to some of these rows."""
         factor = None if self.factor is None else self.factor[part]
-        return self.problem.on(self.rows[part], factor)
+        return self.problem.on(self.rows[part], factor, self.source)
 
     @property
     def weight(self) -> Float | None:
@@ -314,24 +283,6 @@ class HeldOutProblem:
         """The functionals, in their units, as functions of weights of joint cells."""
         found = self.problem.joint.coefficients(self.cells, self.compiled)
         return found.in_units(self.problem.units)
-
-    def check(self, source: str) -> None:
-        """Refuse rows on which the metric has no value.
-
-        Raises
-        ------
-        ValueError
-            If the rows lack a class or a group that the metric looks at.
-        """
-        unknown = np.isnan(self.compiled.constant[self.problem.loss.at])
-        if unknown.any():
-            is_given = self.problem.data.given_folds is not None
-            remedy = "hold out other rows" if is_given else "use measure_on='crossfit'"
-            raise ValueError(
-                f"{self.problem.metric.metric} has no value on the rows held out ({source}): a "
-                f"class, or a group of a class, has none of them. Give more rows of the rarest "
-                f"class, merge it with another one, or {remedy}."
-            )
 
     def programme(self, room: Float | float = 0.0) -> MixtureProgramme:
         """Write the metric and the constraints as a programme.
@@ -373,6 +324,15 @@ class HeldOutProblem:
         joint, n_cells = self.problem.joint, len(self.cells)
         tables, as_ones = (joint.spread(counts, n_cells, as_ones=a) for a in (False, True))
         return functionals_of_weights(self.compiled, tables, as_ones)
+
+    def functionals_of_shares(self, *shares: Float) -> Float:
+        """Compute functionals, given the probability of each decision about each row.
+
+        There is one row for each argument.
+        """
+        joint = self.problem.joint
+        counts = [joint.count_shares(one, self.weight, self.rows) for one in shares]
+        return self.functionals(np.array(counts))
 
     def violations(self, functionals: Float) -> Float:
         """Left-hand minus right-hand side of each linear row, then of each convex bound."""
@@ -437,10 +397,8 @@ def _functionals_of(problem: MetricProblem, shares: Float) -> Float:
     return coefficients.functionals(counts.reshape(len(shares), joint.n_counted, -1))
 
 
-def check_folds(
-    problem: MetricProblem, folds: Sequence[Fold], source: str, library: LibrarySettings
-) -> None:
-    """Refuse parts of the rows whose boosters would not know a class, or measure none of it.
+def check_folds(problem: MetricProblem, folds: Sequence[Fold], library: LibrarySettings) -> None:
+    """Refuse parts of the rows whose boosters would not know a class.
 
     Parameters
     ----------
@@ -448,8 +406,6 @@ def check_folds(
         The metric and the constraints.
     folds : sequence of Fold
         Rows that each booster is trained on, and holds out.
-    source : str
-        Name of the held-out rows in reports.
     library : LibrarySettings
         Says whether the estimator has parameters of folds.
 
@@ -483,150 +439,3 @@ def check_folds(
                 f"{join_truncated(list(map(repr, lost)), 3)} from a model, which would decide "
                 f"there without having seen the class: {remedy}."
             )
-    problem.on(np.sort(np.concatenate([fold.held for fold in folds]))).check(source)
-
-
-def spread_margin(margin: Array, known: Codes, n_cells: int) -> Array:
-    """Give scores the columns of all joint cells: minus infinity where a booster knows none.
-
-    Parameters
-    ----------
-    margin : ndarray of shape (n_samples,) or (n_samples, n_known)
-        Scores of a booster of the known cells.
-    known : ndarray of int
-        The cells that the booster has seen.
-    n_cells : int
-        Number of joint cells.
-    """
-    if known.size == n_cells:
-        return margin
-    found = np.full((len(margin), n_cells), -np.inf)
-    both = np.column_stack([np.zeros(len(margin)), margin]) if margin.ndim == 1 else margin
-    found[:, known] = both
-    return found
-
-
-SMALLEST_PROBABILITY = 1e-15  # Of a class, by whose logarithm weights are searched.
-
-
-def costs_of_weights(weights: Float) -> Float:
-    """Write weights of the classes as the cost of each decision in each class."""
-    return np.asarray((1.0 - np.eye(weights.size)) * (weights / weights.max())[:, None])
-
-
-@dataclass(frozen=True, eq=False)
-class WeightSearch:
-    """Search for weights of the classes.
-
-    Parameters
-    ----------
-    held : HeldOutProblem
-        The metric and the constraints on the held-out rows.
-    oracle : PlugIn
-        Probability of each class on these rows.
-    criterion : mapping
-        Weights of violations, and the rows of constraints that are strict.
-    is_over : callable, default=None
-        Sees the functionals at each step, and may end the search.
-    """
-
-    held: HeldOutProblem
-    oracle: PlugIn
-    criterion: dict[str, Any]
-    is_over: Callable[[Float], bool] | None = None
-
-    @cached_property
-    def scores(self) -> Float:
-        """Logarithms of the probabilities, shape (n_rows, n_classes)."""
-        return np.log(np.maximum(self.oracle.probabilities, SMALLEST_PROBABILITY))
-
-    def find(self, start: Float, errors: Float, groups: Codes | None = None) -> Float:
-        """Find the weights of least merit, beginning at some.
-
-        Parameters
-        ----------
-        start : ndarray of shape (n_classes,)
-            Weights to begin at.
-        errors : ndarray of shape (n_rows_of_constraints,)
-            Violations within which strict rows count as met.
-        groups : ndarray of shape (n_rows,), intp, default=None
-            Group of each row that has weights of its own; by default all rows have the same.
-
-        Returns
-        -------
-        ndarray of shape (n_groups, n_classes)
-        """
-        rows = np.arange(len(self.scores))
-        members = [rows] if groups is None else [rows[groups == g] for g in np.unique(groups)]
-        bias = np.tile(np.log(start / start.max()), (len(members), 1))
-        classes = [1] if start.size == 2 else range(start.size)
-        n_passes = 1 if start.size == 2 and groups is None else 3
-        for _ in range(n_passes):
-            before = bias.copy()
-            for g, j in itertools.product(range(len(members)), classes):
-                u = self._move(bias, members, g, j, errors)
-                if self.is_over is not None and self.is_over(u):
-                    return np.asarray(np.exp(bias))
-            if (bias == before).all():
-                break
-        return np.asarray(np.exp(bias))
-
-    def decide(self, bias: Float, members: Sequence[Codes]) -> Codes:
-        """Decide each row by the biases of its group."""
-        found = np.zeros(len(self.scores), dtype=np.intp)
-        for own, of_group in zip(bias, members, strict=True):
-            found[of_group] = (self.scores[of_group] + own).argmax(axis=1)
-        return found
-
-    def _move(self, bias: Float, members: Sequence[Codes], g: int, j: int, errors: Float) -> Float:
-        """Move the bias of one class in one group to the best, and give the functionals there."""
-        inside = members[g]
-        rivals = self.scores[inside] + bias[g]
-        rivals[:, j] = -np.inf
-        other = rivals.argmax(axis=1)
-        turn = rivals[np.arange(other.size), other] - self.scores[inside, j]
-        order = np.argsort(turn, kind="stable")
-        turn = turn[order]
-        decided = self.decide(bias, members) if len(members) > 1 else other.copy()
-        decided[inside] = other
-        start = self.oracle.functionals_of(decided)
-        gained = np.cumsum(self._gains(inside, other, j)[:, order], axis=1)
-        ends = np.flatnonzero(np.diff(turn, append=np.inf) > 0.0) + 1
-        cuts = np.append(0, ends)  # Numbers of rows that are decided as the class.
-        at = np.concatenate([[turn[0] - 1.0], (turn[1:] + turn[:-1]) / 2.0, [turn[-1] + 1.0]])
-        now = int(np.searchsorted(cuts, np.searchsorted(turn, bias[g, j], side="right")))
-
-        def measure(points: Codes) -> Float:
-            rows = cuts[points]
-            return start + np.where(rows > 0, gained[:, rows - 1], 0.0).T
-
-        loss, units = self.held.problem.loss, self.held.problem.units
-        low, high, best = 0, cuts.size - 1, now
-        n_points = 64  # Measured at once along the line, and again between two of them.
-        while True:
-            points = np.unique(np.linspace(low, high, n_points).astype(int))
-            points = np.append(best, points)
-            u = measure(points)
-            losses = np.array([loss.value(one) for one in u])
-            violations = self.held.violations(u * units)
-            best = int(points[choose(losses, violations, errors, **self.criterion)])
-            step = -(-(high - low) // (n_points - 1))
-            if step <= 1:
-                break
-            low, high = max(best - step, 0), min(best + step, cuts.size - 1)
-        if best != now:
-            bias[g, j] = at[cuts[best]]
-        return np.asarray(measure(np.array([best]))[0])
-
-    def _gains(self, inside: Codes, other: Codes, j: int) -> Float:
-        """Change of each functional where a row is decided as a class, (n_functionals, n)."""
-        oracle = self.oracle
-        rows = oracle.rows[inside]
-        codes, table = oracle.joint.codes[rows], oracle.coefficients.table
-        table = table.reshape(len(table), len(oracle.joint.measures), len(oracle.joint), -1)
-        measures = [None, *oracle.joint.amounts(rows)]
-        gains = np.zeros((len(table), codes.size))
-        for of_measure, amount in zip(np.moveaxis(table, 1, 0), measures, strict=True):
-            change = (of_measure[:, :, [j]] - of_measure)[:, codes, other]
-            gains += change if amount is None else amount * change
-        return gains if oracle.weight is None else oracle.weight[inside] * gains

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import pandas as pd
-from sklearn.base import clone
 
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.constraints.selectors import to_python_scalar
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.data.fit_data import OF_EVALUATION_SETS, CombinedRows, FitArguments
+from gbm_constrained.data.fit_data import OF_EVALUATION_SETS, FitArguments, encode
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.validation import (
     as_labels,
     check_sensitive_sets,
     check_weight,
     columns_of,
-    preserve_random_state,
 )
 from gbm_constrained.decision.choose import find_training_violations
 from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate, Outcome, PlainModel
@@ -46,62 +43,32 @@ from gbm_constrained.evaluation.audit import (
 from gbm_constrained.evaluation.verdicts import (
     MAX_EXCESS_ERROR,
     TRAINING_ROWS,
-    ConstraintResult,
     Cost,
-    Verdict,
+    assess_constraint,
     find_too_few_rows,
     reaches,
     rows_of_constraint,
 )
-from gbm_constrained.fit.callbacks import SearchNotifier, TimeLimit, check_callbacks
+from gbm_constrained.fit.callbacks import TimeLimit, check_callbacks
 from gbm_constrained.fit.checkpoint import open_checkpoint
 from gbm_constrained.fit.finalize import report_periods_of_metric
+from gbm_constrained.fit.fit import ConstrainedFit
 from gbm_constrained.fit.fitted_report import remove_report, set_reports
-from gbm_constrained.fit.metric_fit import MetricFit, MetricResult
+from gbm_constrained.fit.metric_fit import MetricFit, train_like_folds, transfer_decisions
 from gbm_constrained.fit.metric_problem import HeldOutProblem, MetricProblem
-from gbm_constrained.fit.metric_search import (
-    ConstrainedBoosters,
-    Decisions,
-    MetricSearch,
-    measure_groups,
-)
+from gbm_constrained.fit.metric_search import Decisions, MetricResult, MetricSearch
 from gbm_constrained.fit.model_note import unchanged_on_error
-from gbm_constrained.fit.native_models import IsOver, Merger, NativeModel, PartRows
+from gbm_constrained.fit.native_models import EvaluationRows, NativeAdapter
 from gbm_constrained.fit.options import SolverOptions
-from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.metrics.reading import read_black_box, read_objective
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.reductions.mixtures import FEASIBLE
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.intervals import constraint_intervals, level_of_all
 
 MetricMargin = Callable[[Any, Any], Array]
 """Scores rows of a table, given the scores that the user has them start from, or None."""
-
-
-@dataclass(frozen=True, eq=False)
-class EvaluationRows:
-    """An evaluation set as it was given to ``fit``.
-
-    Parameters
-    ----------
-    name : str
-        Name in errors and reports.
-    X : table
-        Features.
-    y : array-like of shape (n_rows,)
-        Labels.
-    weight : array-like of shape (n_rows,), default=None
-        Weight of each row.
-    start : array-like, default=None
-        Scores of the user that ``predict`` adds, of XGBoost.
-    """
-
-    name: str
-    X: Any
-    y: Any
-    weight: Any = None
-    start: Any = None
 
 
 EvaluationProblem: TypeAlias = tuple[EvaluationRows, HeldOutProblem | None]
@@ -134,27 +101,14 @@ def bind_sets(
     check_sensitive_sets(sensitive_features, len(sets))
     columns = [None] * len(sets) if sensitive_features is None else sensitive_features
     classes = problem.data.classes
-    of_fit = [one.data_sets or one.n_rows_held for one in problem.metric.constraints]
-    is_of_rows = not any(of_fit)
+    is_of_rows = not any(one.data_sets or one.n_rows_held for one in problem.metric.constraints)
     found = []
     for given, of_set in zip(sets, columns, strict=True):
-        codes: Codes = encode_labels(
-            as_labels(given.y, f"y of {given.name}"),
-            classes,
-            f"{given.name} holds the label",
-            "the labels of the training rows",
-        )
-        weight: Float | None = check_weight(
-            given.weight, codes.size, f"sample weight of {given.name}"
-        )
-        rows = Rows(
-            codes,
-            classes,
-            weight,
-            columns_of(of_set, codes.size, f"sensitive features of {given.name}"),
-            [given.X],
-            remedy=OF_EVALUATION_SETS,
-        )
+        name, X, y, weight, _ = given
+        codes: Codes = encode(y, classes, name)
+        weight = check_weight(weight, codes.size, f"sample weight of {name}")
+        of_rows = columns_of(of_set, codes.size, f"sensitive features of {name}")
+        rows = Rows(codes, classes, weight, of_rows, [X], remedy=OF_EVALUATION_SETS)
         has_value = is_of_rows and np.bincount(codes, weight, classes.size).all()
         found.append((given, problem.elsewhere(rows) if has_value else None))
     return found
@@ -185,11 +139,42 @@ def report_metric(
     sets : sequence of EvaluationProblem, default=()
         The evaluation sets.
     """
+    problem, loss, held = fit.problem, fit.problem.loss, result.held
     on_training = result.shares(of_training)
     estimator.metric_report_ = _tabulate_metric(fit, result, on_training, sets, margin)
-    estimator.mixture_ = _tabulate_rules(fit, result)
-    estimator.history_ = _tabulate_history(fit, result)
-    estimator.achieved_rates_ = _tabulate_rates(fit, result)
+    # The rules that decisions are drawn from.
+    classes = problem.data.classes.tolist()
+    records = []
+    for rule, probability in zip(result.rules, result.chosen.probability, strict=True):
+        weights = rule.class_weights
+        weights = np.full(len(classes), np.nan) if weights is None else weights
+        of_classes = {f"weight[{k}]": w for k, w in zip(classes, weights, strict=True)}
+        records.append({"probability": probability, **of_classes})
+    estimator.mixture_ = pd.DataFrame(records)
+    # Calls of the oracle, which is inexact by labels: no bound holds then.
+    exact = () if result.exact is None else result.exact.history
+    steps = [*exact, *result.solution.history]
+    is_exact = np.arange(len(steps)) < len(exact)
+    bounds = np.array([loss.to_metric(step.bound) for step in steps])
+    estimator.history_ = pd.DataFrame(
+        {
+            "call": np.arange(1, len(steps) + 1),
+            "counted_by": ["probabilities" if exactly else "labels" for exactly in is_exact],
+            "value": [loss.to_metric(step.value) for step in steps],
+            "bound": np.where(is_exact, bounds, np.nan),
+            "violation": [step.violation for step in steps],
+            "seconds": [step.seconds for step in steps],
+        }
+    )
+    # Rates on held-out rows: of the rules found, of candidates, and of decisions.
+    of_oracle = [one for one in result.candidates if one.oracle == result.chosen.oracle]
+    decided = {candidate.name: candidate.shares for candidate in of_oracle}
+    decided["returned"] = result.chosen.shares
+    pool = result.solution.pool * problem.units
+    rates = np.vstack([pool, held.functionals_of_shares(*decided.values())])
+    table = pd.DataFrame(rates, columns=held.compiled.functional_names)
+    table.insert(0, "decisions", ["pool"] * len(pool) + [*decided])
+    estimator.achieved_rates_ = table
     feasibility = _report_constraints(estimator, fit, result, on_training)
     periods = report_periods_of_metric(fit, result)
     if periods is not None:
@@ -202,28 +187,6 @@ def report_metric(
     return feasibility
 
 
-def warn_of_metric(fit: MetricFit, result: MetricResult, feasibility: Feasibility) -> None:
-    """Warn or raise where constraints are violated, or the optimum is a local one.
-
-    Raises
-    ------
-    InfeasibleConstraintsError
-        If no decision satisfies the constraints, with ``on_infeasible="raise"``.
-    """
-    found = result.exact
-    is_early = found is not None and found.status == "limit" and fit.notifier.end_of_search is None
-    # A tenth of the standard error of a rate of 0.5 over 2,500 rows is no matter.
-    if found is not None and is_early and found.value - found.bound > 1e-3:
-        gap = (found.value - found.bound) * fit.problem.loss.unit
-        issue_warning(
-            f"solver={fit.options.solver!r} ended before the optimum of "
-            f"{fit.problem.metric.metric} was certain, {gap:.2g} above its bound: use "
-            f"solver='columns', or 'auto'.",
-            "GC120",
-        )
-    feasibility.warn(raises=fit.options.on_infeasible == "raise")
-
-
 def _tabulate_metric(
     fit: MetricFit,
     result: MetricResult,
@@ -232,48 +195,18 @@ def _tabulate_metric(
     margin: MetricMargin,
 ) -> pd.DataFrame:
     """Tabulate the metric of each candidate on held-out rows, and of the one on each set."""
-    problem, chosen = fit.problem, result.chosen
+    problem, chosen, source = fit.problem, result.chosen, result.held.source
     everyone = problem.on(np.arange(len(problem.data.rows)))
-    counts = problem.joint.count_shares(on_training, problem.data.rows.weight)
-    u = everyone.functionals(counts[None])[0]
+    (u,) = everyone.functionals_of_shares(on_training)
     value = problem.metric.function(u[problem.loss.at])
 
-    def tabulate(rows: Sequence[tuple[Decisions, str, bool]]) -> pd.DataFrame:
-        records = [
-            {
-                "metric": str(problem.metric.metric),
-                "oracle": one.oracle,
-                "decisions": one.name,
-                "held_out": one.value,
-                "low": one.low,
-                "high": one.high,
-                "violation": one.violation,
-                "n_rules": len(one.costs),
-                "rows": source,
-                "is_returned": is_returned,
-            }
-            for one, source, is_returned in rows
-        ]
-        return pd.DataFrame(records)
-
     returned_as = (chosen.oracle, chosen.name)
-    is_returned = [(one.oracle, one.name) == returned_as for one in result.candidates]
-    table = tabulate(
-        [
-            (chosen if is_chosen else one, result.source, is_chosen)
-            for one, is_chosen in zip(result.candidates, is_returned, strict=True)
-        ]
-    )
-    returned = table["is_returned"]
-    table["train"] = np.where(returned, value, np.nan)
-    if result.source == TRAINING_ROWS:
-        table["train"] = np.where(returned, value, table["held_out"])
-        table[["held_out", "low", "high"]] = np.nan
-    table["bound"] = np.where(returned, result.bound, np.nan)
-    table["mixture"] = np.where(returned, result.mixed_value, np.nan)
-    of_sets = []
-    for given, held in sets:
-        shares = result.shares(margin(given.X, given.start))
+    rows = []
+    for one in result.candidates:
+        is_returned = (one.oracle, one.name) == returned_as
+        rows.append((chosen if is_returned else one, source, is_returned))
+    for (name, X, _, _, start), held in sets:
+        shares = result.shares(margin(X, start))
         found = Decisions(
             chosen.name, chosen.costs, chosen.probability, shares, oracle=chosen.oracle
         )
@@ -281,64 +214,40 @@ def _tabulate_metric(
         if held is not None and not np.isnan(held.compiled.constant[held.problem.loss.at]).any():
             nothing = held.oracle(np.empty((0, len(held.problem.joint))))
             (found,), _ = MetricSearch(held, nothing).assess([found])
-        of_sets.append((found, given.name, True))
-    more = tabulate(of_sets).reindex(columns=table.columns)
-    return pd.concat([table, more.astype(table.dtypes)], ignore_index=True)
-
-
-def _tabulate_rules(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
-    """Tabulate the rules that decisions are drawn from."""
-    classes = fit.problem.data.classes.tolist()
-    records = []
-    for rule, probability in zip(result.rules, result.chosen.probability, strict=True):
-        weights = rule.class_weights
-        weights = np.full(len(classes), np.nan) if weights is None else weights
-        of_classes = {f"weight[{k}]": w for k, w in zip(classes, weights, strict=True)}
-        records.append({"probability": probability, **of_classes})
-    return pd.DataFrame(records)
-
-
-def _tabulate_rates(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
-    """Tabulate rates on held-out rows: of the rules found, of candidates, and of decisions."""
-    problem, held = fit.problem, result.held
-    of_oracle = [one for one in result.candidates if one.oracle == result.chosen.oracle]
-    decided = {candidate.name: candidate.shares for candidate in of_oracle}
-    decided["returned"] = result.chosen.shares
-    counts = [
-        problem.joint.count_shares(shares, held.weight, held.rows) for shares in decided.values()
-    ]
-    pool = result.solution.pool * problem.units
-    found = np.vstack([pool, held.functionals(np.array(counts))])
-    table = pd.DataFrame(found, columns=held.compiled.functional_names)
-    table.insert(0, "decisions", ["pool"] * len(result.solution.pool) + [*decided])
-    return table
-
-
-def _tabulate_history(fit: MetricFit, result: MetricResult) -> pd.DataFrame:
-    """Tabulate the calls of the oracle; it is inexact by labels, where no bound holds."""
-    loss = fit.problem.loss
-    of_model = () if result.exact is None else result.exact.history
-    counted = [*(("probabilities", step) for step in of_model),
-               *(("labels", step) for step in result.solution.history)]  # fmt: skip
-    is_bound = [name == "probabilities" for name, _ in counted]
-    bounds = np.array([loss.to_metric(step.bound) for _, step in counted])
-    return pd.DataFrame(
+        rows.append((found, name, True))
+    table = pd.DataFrame(
         {
-            "call": np.arange(1, len(counted) + 1),
-            "counted_by": [name for name, _ in counted],
-            "value": [loss.to_metric(step.value) for _, step in counted],
-            "bound": np.where(is_bound, bounds, np.nan),
-            "violation": [step.violation for _, step in counted],
-            "seconds": [step.seconds for _, step in counted],
+            "metric": str(problem.metric.metric),
+            "oracle": one.oracle,
+            "decisions": one.name,
+            "held_out": one.value,
+            "low": one.low,
+            "high": one.high,
+            "violation": one.violation,
+            "n_rules": len(one.costs),
+            "rows": of_rows,
+            "is_returned": is_returned,
         }
+        for one, of_rows, is_returned in rows
     )
+    is_candidate = np.arange(len(rows)) < len(result.candidates)
+    returned = table["is_returned"] & is_candidate
+    table["train"] = np.where(returned, value, np.nan)
+    if source == TRAINING_ROWS:
+        table["train"] = np.where(returned, value, table["held_out"].where(is_candidate))
+        table.loc[is_candidate, ["held_out", "low", "high"]] = np.nan
+    bound = np.nan if result.exact is None else problem.loss.to_metric(result.exact.bound)
+    mixed_value = chosen.value if np.isnan(chosen.mixed_value) else chosen.mixed_value
+    table["bound"] = np.where(returned, bound, np.nan)
+    table["mixture"] = np.where(returned, mixed_value, np.nan)
+    return table
 
 
 def _report_constraints(
     estimator: Any, fit: MetricFit, result: MetricResult, on_training: Float
 ) -> Feasibility:
     """Set the reports on the constraints, and assess each one."""
-    problem, held = fit.problem, result.held
+    problem, held, source = fit.problem, result.held, result.held.source
     constraints = fit.options.constraints
     cells, compiled = compile_constraints(constraints, problem.data.rows)
     held_cells = cells.take(held.rows, held.factor)
@@ -347,10 +256,18 @@ def _report_constraints(
         compiled, CellCounts.of_probabilities(cells, on_training), TRAINING_ROWS
     )
     counts = CellCounts.of_probabilities(held_cells, result.chosen.shares)
-    outcome = Outcome.of_counts(held_compiled, counts, result.source)
+    outcome = Outcome.of_counts(held_compiled, counts, source)
     values = held_compiled.values(outcome.functionals)
     if result.chosen.is_chosen:
-        outcome = replace(outcome, intervals=_widen(held_compiled, counts, outcome.intervals))
+        # Which group is the worst of many depends on the rows that have chosen. The end on the
+        # side of violations is then that of intervals which all hold at once, as the other is.
+        outcome = replace(outcome, intervals=outcome.intervals.copy())
+        for j, (constraint, span) in enumerate(zip(constraints, held_compiled.spans, strict=True)):
+            level = level_of_all(constraint, span.stop - span.start, 0.95)
+            end = 1 if constraint.sign > 0 else 0
+            if level > 0.95:
+                widened = constraint_intervals(held_compiled, counts, level)
+                outcome.intervals[j, end] = widened[j, end]
     conflict = _find_conflict(held_cells, held_compiled, result, outcome)
     few = find_too_few_rows(
         held_cells, held_compiled, counts, outcome.functionals, outcome.intervals,
@@ -359,41 +276,38 @@ def _report_constraints(
     results = []
     for j, constraint in enumerate(constraints):
         estimate = Estimate(float(values[j]), *map(float, outcome.intervals[j]))
-        n_rows = rows_of_constraint(held_cells, held_compiled, j)
         doubt = next((rate.reason for rate in few if rate.constraint == constraint), "")
-        verdict = Verdict.of(
-            constraint, estimate, n_rows, result.source, doubt=doubt, conflict=conflict,
-            left_out=held_compiled.left_out(j),
-        )  # fmt: skip
-        results.append(ConstraintResult(constraint, *estimate, n_rows, verdict))
+        found = assess_constraint(
+            (held_cells, held_compiled), j, estimate, source, doubt=doubt, conflict=conflict
+        )
+        n_rows = rows_of_constraint(held_cells, held_compiled, j)
+        results.append(replace(found, rows=n_rows))
     # The plain model: the class of the largest probability by boosters without multipliers.
-    of_plain = [
-        one for one in result.candidates if (one.oracle, one.name) == ("plug_in", "argmax")
-    ]
     plain = None
-    if of_plain:
-        of_cells = CellCounts.of_probabilities(held_cells, of_plain[0].shares)
-        rates = functionals_of(held_compiled, of_cells)
-        plain = PlainModel(of_plain[0].value, held_compiled.values(rates))
-    multipliers = np.zeros(len(compiled))
+    for one in result.candidates:
+        if (one.oracle, one.name) == ("plug_in", "argmax"):
+            of_cells = CellCounts.of_probabilities(held_cells, one.shares)
+            rates = functionals_of(held_compiled, of_cells)
+            plain = PlainModel(one.value, held_compiled.values(rates))
+            break
     # The share of held-out rows that the decisions get right. Those of further data sets need not
     # have labels.
-    inside, y = held.rows < problem.data.y.size, problem.data.y
-    labels = y[held.rows[inside]]
+    inside = held.rows < problem.data.y.size
+    labels = problem.data.y[held.rows[inside]]
     right = result.chosen.shares[inside][np.arange(labels.size), labels]
     weight = None if held.weight is None else held.weight[inside]
     accuracy = Estimate(float(np.average(right, weights=weight)), *UNKNOWN[1:])
-    is_training = result.source == TRAINING_ROWS
+    is_training = source == TRAINING_ROWS
     estimator.unseen_accuracy_ = UNKNOWN if is_training else accuracy
     feasibility = Feasibility(
         conflict, tuple(results), tuple(few), (), 1.0 - float(accuracy),
-        None, np.nan, np.nan, result.source, len(held.rows),
+        None, np.nan, np.nan, source, len(held.rows),
         plain=plain,
     )  # fmt: skip
-    feasibility = _add_costs(fit, result, feasibility)
-    if (
-        len(compiled) and result.source == "out of fold"
-    ):  # Rows that are never held out contradict no verdict.
+    if result.is_searched and problem.constraints:
+        feasibility = _add_costs(fit, result, feasibility)
+    if len(compiled) and source == "out of fold":
+        # Rows that are never held out contradict no verdict.
         is_broken = find_training_violations(
             compiled, CellCounts.of_probabilities(cells, on_training)
         )
@@ -401,7 +315,7 @@ def _report_constraints(
         trained = compiled.values(training.functionals)
         feasibility = feasibility.add_training_evidence(trained, is_broken)
     set_reports(
-        estimator, compiled, training.functionals, multipliers,
+        estimator, compiled, training.functionals, np.zeros(len(compiled)),
         None if is_training else outcome, feasibility,
         (str(problem.metric.metric), result.chosen.value), feasibility.plain,
     )  # fmt: skip
@@ -416,59 +330,38 @@ def _add_costs(fit: MetricFit, result: MetricResult, feasibility: Feasibility) -
     fit without a metric grows, and elsewhere what the decisions lose that meet them in the
     distribution of the probabilities, if there are such decisions.
     """
-    search, loss = result.search, fit.problem.loss
-    has_boosters = result.booster_set is not None
-    if search is None or not (result.exact or has_boosters) or not fit.problem.constraints:
-        return feasibility
-    own = search.loss(result.chosen)
+    search, loss, held = result.search, fit.problem.loss, result.held
+    own, n_rows = search.loss(result.chosen), len(held.rows)
     losses = {one.name: search.loss(one) for one in result.candidates[::-1]}
     unconstrained = min(losses.values())
-    if has_boosters:
-        needed = own
+    if result.exact is None:
+        needed, decisions = own, "weights of the classes for each group"
         if own - unconstrained > MAX_EXCESS_ERROR:
-            needed = measure_groups(search, result.chosen)
+            needed = search.measure_groups(result.chosen)
     else:
-        assert result.exact is not None
-        needed = np.nan if result.exact.status == "infeasible" else losses["model"]
-    constant, of_constant = search.find_constant()
-    n_rows = len(result.held.rows)
+        needed, decisions = losses["model"], "the best decisions by their probabilities"
+        if result.exact.status == "infeasible":
+            needed = np.nan
+    # The best constant decision that meets the constraints.
+    constant, of_constant = None, np.nan
+    for k, one in enumerate(1.0 - np.eye(fit.problem.joint.n_classes)):
+        u = search.oracle.functionals(np.tile(one, (search.oracle.probabilities.shape[1], 1)))
+        of_class, is_met = loss.value(u), held.violations(u).max(initial=0.0) <= FEASIBLE
+        if is_met and not of_class >= of_constant:
+            constant, of_constant = to_python_scalar(fit.problem.data.classes[k]), of_class
     name = str(fit.problem.metric.metric)
     cost = Cost(
-        own,
-        needed,
-        unconstrained,
+        own, needed, unconstrained,
         (result.chosen.high - result.chosen.low) / (2 * 1.96) / loss.unit,
-        rows=f"{n_rows:,} unseen rows ({result.source})",
+        rows=f"{n_rows:,} unseen rows ({held.source})",
         objective=f"objective (1 - {name})" if loss.sign < 0.0 else f"objective ({name})",
-        decisions="weights of the classes for each group"
-        if has_boosters
-        else "the best decisions by their probabilities",
-    )
+        decisions=decisions,
+    )  # fmt: skip
     return replace(
-        feasibility,
-        constant_class=None
-        if constant is None
-        else to_python_scalar(fit.problem.data.classes[constant]),
-        constant_error=of_constant,
-        free_error=unconstrained,
+        feasibility, constant_class=constant, constant_error=of_constant,
+        free_error=unconstrained, cost=cost,
         is_fragile=is_hardly_better(own, of_constant, unconstrained, n_rows),
-        cost=cost,
-    )
-
-
-def _widen(compiled: LinearConstraints, counts: CellCounts, intervals: Float) -> Float:
-    """Widen the intervals of the worst of many for decisions that the rows have chosen.
-
-    Which group is the worst one depends on the rows then, and the end on the side of violations is
-    that of intervals which all hold at once, as the other end is.
-    """
-    found = intervals.copy()
-    for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
-        level = level_of_all(constraint, span.stop - span.start, 0.95)
-        if level > 0.95:
-            end = 1 if constraint.sign > 0 else 0
-            found[j, end] = constraint_intervals(compiled, counts, level)[j, end]
-    return found
+    )  # fmt: skip
 
 
 def _find_conflict(
@@ -482,88 +375,13 @@ def _find_conflict(
     if result.least is None:
         return ()
     counts = CellCounts.of_probabilities(cells, result.least)
-    least = Outcome.of_counts(compiled, counts, result.source)
-    values = [compiled.values(one.functionals) for one in (least, outcome)]
-    violated = np.flatnonzero(~compiled.is_satisfied(values[0]))
-    if not violated.size or any(
-        bool(compiled.is_satisfied(value)[j]) or reaches(compiled.constraints[j], one.intervals[j])
-        for value, one in zip(values, (least, outcome), strict=True)
-        for j in violated
-    ):
-        return ()
-    return tuple(compiled.constraints[j] for j in violated)
-
-
-class NativeAdapter(Protocol):
-    """What a fit that leaves training to the library knows of the library."""
-
-    def without_gradients(self) -> str | None:
-        """Name the parameter by which the booster takes no gradients of others; None if it does.
-
-        Such a booster is trained by the library alone, and constraints are met by decisions.
-        """
-        return None
-
-    def settings(self) -> LibrarySettings:
-        """Say what a fit must know of the parameters."""
-
-    def evaluation_rows(self) -> list[EvaluationRows]:
-        """Check and list the evaluation sets."""
-        return []
-
-    def given(self) -> Mapping[str, Any]:
-        """List the arguments of ``fit`` that another fit may differ in."""
-        return {}
-
-    def starting_scores(self) -> Any:
-        """Scores that the training rows start from, if ``predict`` can be given such scores."""
-        return None
-
-    def check_rows(self, combined: CombinedRows) -> None:
-        """Refuse arguments that have no values for the rows of further data sets."""
-
-    def finish(self) -> None:
-        """Add to the report the conditions that only the library knows, and warn of them."""
-
-    def fit_plain(self, factor: Float | None = None, is_over: IsOver | None = None) -> None:
-        """Call the parent's own ``fit``, with the weight of each row multiplied by a factor.
-
-        Training ends after the number of rounds for which `is_over` is true.
-        """
-
-    def leave_out_rounds(self) -> None:
-        """Remove the rounds that early stopping left in the trained model."""
-
-    def fit_part(self, part: PartRows) -> NativeModel:
-        """Train the library's own model on some of the rows."""
-
-    def can_fold(self) -> bool:
-        """Whether a shift of scores can be added to the trained model."""
-
-    def add_to_margin(self, shift: Array) -> None:
-        """Add to all scores that the trained model predicts."""
-
-
-def clone_plain(model: Any) -> Any:
-    """Clone a booster's classifier without its constraints and its metric."""
-    with preserve_random_state(model):
-        plain = clone(model)
-    return plain.set_params(
-        constraints=None,
-        maximize=None,
-        minimize=None,
-        solver="auto",
-    )
-
-
-def take_fit(model: Any, other: Any) -> None:
-    """Take over what the ``fit`` of another classifier has set, which has the same parameters."""
-    # Not from get_params, which draws from a random_state that can be drawn from.
-    makers = [vars(kind)["__init__"] for kind in type(model).__mro__ if "__init__" in vars(kind)]
-    parameters = {name for make in makers[:-1] for name in inspect.signature(make).parameters}
-    for name, value in vars(other).items():
-        if name not in parameters and name != "_other_params":  # as LightGBM keeps more of them
-            setattr(model, name, value)
+    least = Outcome.of_counts(compiled, counts, result.held.source)
+    of_least = ~compiled.is_satisfied(compiled.values(least.functionals))
+    of_chosen = ~compiled.is_satisfied(compiled.values(outcome.functionals))
+    violated = [compiled.constraints[j] for j in np.flatnonzero(of_least)]
+    intervals = [*least.intervals[of_least], *outcome.intervals[of_least]]
+    is_refuted = of_chosen[of_least].all() and not any(map(reaches, violated * 2, intervals))
+    return tuple(violated) if is_refuted else ()
 
 
 class MetricMixin:
@@ -577,7 +395,7 @@ class MetricMixin:
     minimize: Any
     positive: Any
     probabilities: Any
-    _score_black_box: Any  # of the classifier's part for black-box metrics
+    decision_scores: Any  # of the classifier's part for black-box metrics
 
     def _raw_margin(self, X: Any, start: Any = None) -> Array:
         """Scores of the booster, of shape (n_samples,) or (n_samples, n_classes).
@@ -609,8 +427,7 @@ class MetricMixin:
         options: SolverOptions,
         *,
         sensitive_features_eval_set: Any = None,
-        merger: Merger | None = None,
-        make_boosters: Callable[[TimeLimit], ConstrainedBoosters] | None = None,
+        make_fit: Callable[[TimeLimit], ConstrainedFit] | None = None,
         constraint_callbacks: Any = None,
         time_limit: float | None = None,
         checkpoint: Any = None,
@@ -627,61 +444,52 @@ class MetricMixin:
             The constructor's parameters.
         sensitive_features_eval_set : list, default=None
             Sensitive features of each evaluation set.
-        merger : Merger, default=None
-            Merges the boosters of the folds, and restores them from the checkpoint.
-        make_boosters : callable, default=None
-            Makes the boosters of a fit without a metric, within a time limit.
+        make_fit : callable, default=None
+            Makes the fit under the same constraints without a metric, within a time limit, whose
+            fold boosters may be taken.
         constraint_callbacks, time_limit, checkpoint
             As ``fit`` was given them: what is notified before each call of the oracle, seconds
             after which training and the search end, and the file of finished boosters.
         """
         limit = TimeLimit(time_limit)  # Its time begins here.
-        settings = adapter.settings()
-        callbacks = check_callbacks(constraint_callbacks)
-        notifier = SearchNotifier(
-            callbacks, settings.n_rounds, 1, limit,
-            "iterations" if settings.is_linear else "rounds", learning_rate=settings.learning_rate,
-        )  # fmt: skip
         fit = MetricFit(
-            options,
-            options.metric,
-            rows,
-            settings,
-            are_log_odds=adapter.without_gradients() is None,
-            notifier=notifier,
-        )
+            options, rows, adapter.settings(), are_log_odds=adapter.without_gradients() is None,
+            callbacks=check_callbacks(constraint_callbacks), limit=limit,
+        )  # fmt: skip
+        notifier = fit.notifier
         adapter.check_rows(fit.problem.data.combined)
         sets = bind_sets(fit.problem, adapter.evaluation_rows(), sensitive_features_eval_set)
-        boosters = None
-        if make_boosters is not None and fit.may_have_multipliers:
-            boosters = make_boosters(limit)
+        constrained = None
+        if make_fit is not None and fit.may_have_multipliers:
+            constrained = make_fit(limit)
         else:
-            fit.problem.data.alignment.warn()
+            data, compiled = fit.problem.data, fit.problem.compiled
+            data.alignment.warn()
             arguments = {**adapter.given(), **rows.by_name()}
             arguments["sensitive_features_eval_set"] = sensitive_features_eval_set
-            data, compiled = fit.problem.data, fit.problem.compiled
             fit.checkpoint = open_checkpoint(
                 checkpoint, self, arguments, data, compiled, fit.problem.cells
             )
         with unchanged_on_error(self):
-            result = fit.run(adapter.fit_part, merger, boosters)
-            if boosters is not None:
-                assert result.booster_set is not None
-                boosters.train(result.booster_set)
-            elif merger is None or result.label_model is None:
-                is_over = notifier.is_over if notifier.is_stopped else None
-                adapter.fit_plain(result.row_factor, is_over)
-                adapter.leave_out_rounds()
+            if constrained is not None:
+                result, growth = fit.run_with_multipliers(constrained, adapter)
+                train_like_folds(result, growth, adapter)
             else:
-                merger.take(result.label_model)
+                result = fit.run(adapter)
+                if result.label_model is None:
+                    is_over = notifier.is_over if notifier.is_stopped else None
+                    adapter.fit_plain(result.row_factor, is_over)
+                    adapter.leave_out_rounds()
+                else:
+                    adapter.take(result.label_model)
             remove_report(self)
             self._rules = _as_dict(result)
             start = adapter.starting_scores()
             with warnings.catch_warnings():  # Training took the same kind of table silently.
                 warnings.filterwarnings("ignore", "X does not have valid feature names")
                 margin = self._decision_margin(fit.problem.data.combined.X, start)
-                if boosters is not None:
-                    result = result.transfer(boosters, margin)
+                if constrained is not None:
+                    result = transfer_decisions(result, growth, margin)
                 result = fit.keep_promise(result, margin)
                 self._rules = _as_dict(result)
                 feasibility = report_metric(self, fit, result, self._decision_margin, margin, sets)
@@ -690,9 +498,20 @@ class MetricMixin:
         if fit.checkpoint is not None:
             fit.checkpoint.remove()
         notifier.warn()
-        if boosters is not None:
-            boosters.fit.notifier.warn()
-        warn_of_metric(fit, result, feasibility)
+        if constrained is not None:
+            constrained.notifier.warn()
+        # A tenth of the standard error of a rate of 0.5 over 2,500 rows is no matter.
+        exact = result.exact
+        is_early = exact is not None and exact.status == "limit" and notifier.end_of_search is None
+        if exact is not None and is_early and exact.value - exact.bound > 1e-3:
+            gap = (exact.value - exact.bound) * fit.problem.loss.unit
+            issue_warning(
+                f"solver={fit.options.solver!r} ended before the optimum of "
+                f"{fit.problem.metric.metric} was certain, {gap:.2g} above its bound: use "
+                f"solver='columns', or 'auto'.",
+                "GC120",
+            )
+        feasibility.warn(raises=fit.options.on_infeasible == "raise")
 
     def _fold(self, adapter: NativeAdapter, result: MetricResult) -> None:
         """Put one rule that is a shift of the scores into the model, or beside it."""
@@ -772,7 +591,7 @@ class MetricMixin:
             decisions, the metric of their probabilities.
         """
         black_box = read_black_box(self.maximize, self.minimize)
-        metric = read_objective(self.maximize, self.minimize) if black_box is None else None
+        metric = None if black_box else read_objective(self.maximize, self.minimize)
         if metric is None and black_box is None:
             return float(super().score(X, y, sample_weight, **columns))  # type: ignore[misc]
         labels, classes = as_labels(y), np.asarray(self.classes_)
@@ -780,8 +599,11 @@ class MetricMixin:
         codes = encode_labels(labels, classes, "y holds", "the classes of the classifier")
         weight = check_weight(sample_weight, codes.size)
         rows = Rows(codes, classes, weight, columns_of(sensitive, codes.size), [X])
-        if metric is None:
-            return float(self._score_black_box(black_box, X, rows, labels, sensitive))
+        if black_box is not None:
+            scores = self.decision_scores(X, sensitive)
+            value = black_box.bind(rows, labels).measure(scores)
+            return value if black_box.called.is_maximized else -value
+        assert metric is not None
         value = measure_metric(metric, rows, self.decision_probabilities(X), self.positive)
         return value if metric.greater_is_better else -value
 

@@ -1,4 +1,13 @@
-"""Boosters that the library trains by its own means, within a time limit and a checkpoint.
+"""Models that the library trains by its own means, on parts of the rows or on all of them.
+
+A fit for a metric finds decisions on scores of rows that boosters have not seen, and its model is
+one that the library trains itself. Where decisions need the probability of label and group, each
+part has two boosters: one of the labels and one of the joint cells.
+
+Boosters may be grown in stages. In each of them the library goes on with other weights of the
+rows. No formula says how weights that move change the scores, so that factors and scale, by which
+scores become probabilities of the rows as they are, are those of largest likelihood on the
+held-out rows.
 
 The first booster is trained while there is time to train all the others for as many rounds, by
 the seconds that its own rounds took. The others, and the model of all rows, then have these rounds
@@ -13,22 +22,37 @@ from the file what it would train on the same rows with the same weights, and tr
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, cast
 
 import joblib
 import numpy as np
+from sklearn.base import clone
 
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.data.fit_data import CombinedRows
+from gbm_constrained.data.fit_data import CombinedRows, FitArguments
+from gbm_constrained.data.splits import Fold
+from gbm_constrained.data.validation import preserve_random_state
+from gbm_constrained.decision.rules import (
+    OTHER_DATA,
+    CellScores,
+    calibrate_scores,
+    probabilities_of,
+)
 from gbm_constrained.fit.callbacks import MeasuringClock, SearchNotifier
 from gbm_constrained.fit.checkpoint import CheckpointFile, State
+from gbm_constrained.fit.metric_problem import MetricProblem
+from gbm_constrained.fit.problem import LibrarySettings
 
 IsOver: TypeAlias = Callable[[int], bool]
 """Whether training ends after so many boosting rounds."""
+EvaluationRows: TypeAlias = tuple[str, Any, Any, Any, Any]
+"""An evaluation set as it was given to ``fit``: its name in errors and reports, its features, its
+labels, and, or None, the weight of each row and the scores of the user that ``predict`` adds."""
 
 
 class NativeModel(Protocol):
@@ -111,21 +135,106 @@ def multiply_weight(weight: Any, factor: Float | None) -> Any:
     return factor if weight is None else np.asarray(weight, dtype=np.float64) * factor
 
 
-FitPart: TypeAlias = Callable[[PartRows], NativeModel]
-"""Trains the library's own model on some of the rows."""
+class NativeAdapter:
+    """What a fit that leaves training to the library knows of the library.
 
+    Attributes
+    ----------
+    takes_offsets : bool
+        Whether offsets of groups may be added to the scores of the model.
+    """
 
-class Merger(Protocol):
-    """Merges models that the library has trained by its own means."""
+    takes_offsets: ClassVar[bool]
+
+    def without_gradients(self) -> str | None:
+        """Name the parameter by which the booster takes no gradients of others; None if it does.
+
+        Such a booster is trained by the library alone, and constraints are met by decisions.
+        """
+        return None
+
+    def settings(self) -> LibrarySettings:
+        """Say what a fit must know of the parameters."""
+        raise NotImplementedError
+
+    def evaluation_rows(self) -> list[EvaluationRows]:
+        """Check and list the evaluation sets."""
+        return []
+
+    def given(self) -> Mapping[str, Any]:
+        """List the arguments of ``fit`` that another fit may differ in."""
+        return {}
+
+    def starting_scores(self) -> Any:
+        """Scores that the training rows start from, if ``predict`` can be given such scores."""
+        return None
+
+    def check_rows(self, combined: CombinedRows) -> None:
+        """Refuse arguments that have no values for the rows of further data sets."""
+
+    def finish(self) -> None:
+        """Add to the report the conditions that only the library knows, and warn of them."""
+
+    def fit_plain(self, factor: Float | None = None, is_over: IsOver | None = None) -> None:
+        """Call the parent's own ``fit``, with the weight of each row multiplied by a factor.
+
+        Training ends after the number of rounds for which `is_over` is true.
+        """
+
+    def leave_out_rounds(self) -> None:
+        """Remove the rounds that early stopping left in the trained model."""
+
+    def fit_part(self, part: PartRows) -> NativeModel:
+        """Train the library's own model on some of the rows."""
+        raise NotImplementedError
 
     def merge(self, models: Sequence[Any]) -> NativeModel:
-        """Merge models of ``fit_part`` into one whose raw score is the mean of theirs."""
+        """Merge models of :meth:`fit_part` into one whose raw score is the mean of theirs."""
+        raise NotImplementedError
 
     def restore(self, state: State, part: PartRows) -> NativeModel:
-        """Make the model that ``fit_part`` has trained on some rows from its state."""
+        """Make the model that :meth:`fit_part` has trained on some rows from its state."""
+        raise NotImplementedError
 
     def take(self, model: Any) -> None:
-        """Make a model of ``fit_part`` that of the classifier, as ``fit`` would."""
+        """Make a model of :meth:`fit_part` that of the classifier, as ``fit`` would."""
+
+    def can_fold(self) -> bool:
+        """Whether a shift of scores can be added to the trained model."""
+        raise NotImplementedError
+
+    def add_to_margin(self, shift: Array) -> None:
+        """Add to all scores that the trained model predicts."""
+
+    def check_adjustable(self, space: str) -> None:
+        """Refuse models whose scores are no sum that parameters could weigh."""
+
+    def restrict(self, rows: Codes) -> None:
+        """Leave out all training rows but some."""
+
+    def fit_constrained(self, model: Any, rows: FitArguments) -> None:
+        """Fit another classifier under its constraints, with the arguments of this fit."""
+
+    def adjustable(self, space: str) -> Any:
+        """Give access to the parameters of the trained model."""
+        raise NotImplementedError
+
+
+def clone_plain(model: Any) -> Any:
+    """Clone a booster's classifier without its constraints and its metric."""
+    with preserve_random_state(model):
+        plain = clone(model)
+    return plain.set_params(constraints=None, maximize=None, minimize=None, solver="auto")
+
+
+def take_fit(model: Any, other: Any) -> None:
+    """Take over what the ``fit`` of another classifier has set, which has the same parameters."""
+    # Not from get_params, which draws from a random_state that can be drawn from.
+    makers = [vars(kind)["__init__"] for kind in type(model).__mro__ if "__init__" in vars(kind)]
+    parameters = {name for make in makers[:-1] for name in inspect.signature(make).parameters}
+    for name, value in vars(other).items():
+        if name not in parameters and name != "_other_params":  # as LightGBM keeps more of them
+            setattr(model, name, value)
 
 
 class NativeGrowth:
@@ -133,12 +242,10 @@ class NativeGrowth:
 
     Parameters
     ----------
-    fit_part : callable
+    adapter : NativeAdapter
         Trains the library's own model on some of the rows.
-    merger : Merger or None
-        Restores boosters from the checkpoint; None where none of them is needed again.
     notifier : SearchNotifier
-        The time limit, and the number of rounds.
+        The time limit, and the number of rounds: fewer once the limit has settled them.
     file : CheckpointFile or None
         The checkpoint.
 
@@ -150,13 +257,9 @@ class NativeGrowth:
     """
 
     def __init__(
-        self,
-        fit_part: FitPart,
-        merger: Merger | None,
-        notifier: SearchNotifier,
-        file: CheckpointFile | None,
+        self, adapter: NativeAdapter, notifier: SearchNotifier, file: CheckpointFile | None
     ) -> None:
-        self.fit_part, self.merger, self.notifier, self.file = fit_part, merger, notifier, file
+        self.adapter, self.notifier, self.file = adapter, notifier, file
         self.planned = 0.0
         self._done = self._seconds = 0.0  # Work and seconds of all boosters so far.
         self._is_settled = False
@@ -169,11 +272,6 @@ class NativeGrowth:
         page.
         """
         return 1.2 * self.planned
-
-    @property
-    def n_rounds(self) -> int:
-        """Boosting rounds of each booster; fewer once the time limit has settled them."""
-        return self.notifier.n_rounds
 
     def score(
         self, part: PartRows, held: Codes, *, is_kept: bool
@@ -189,40 +287,36 @@ class NativeGrowth:
         is_kept : bool
             Whether the booster is needed again, to be merged or to go on with.
         """
-        key = _key_of("margin and booster" if is_kept else "margin", [part])
-        if (state := self._restore(key, part)) is not None:
-            model = None
-            if is_kept:
-                assert self.merger is not None
-                model = self.merger.restore(state["model"], part)
-            return np.asarray(state["margin"]), model
-        begun = time.perf_counter()
-        trained = self.fit_part(replace(part, is_over=self._pace(part)))
-        margin = trained.margin(take_rows(part.combined.X, held), held)
-        state = {"margin": margin}
-        if is_kept and self.file is not None:
-            state["model"] = cast(Any, trained).state()  # which only libraries with a merger have
-        self._save(key, part, state, time.perf_counter() - begun)
-        return margin, trained if is_kept else None
+        trained: list[NativeModel] = []
+
+        def train() -> State:
+            trained.append(self.train([part]))
+            state = {"margin": trained[0].margin(take_rows(part.combined.X, held), held)}
+            if is_kept and self.file is not None:
+                state["model"] = cast(Any, trained[0]).state()  # which only boosters have
+            return state
+
+        state = self._once("margin and booster" if is_kept else "margin", [part], train)
+        margin = np.asarray(state["margin"])
+        if not is_kept:
+            return margin, None
+        return margin, trained[0] if trained else self.adapter.restore(state["model"], part)
 
     def train(self, stages: Sequence[PartRows]) -> NativeModel:
-        """Train a booster that decides, each stage of which goes on with the one before."""
-        model = None
+        """Train a booster, each stage of which goes on with the one before."""
+        model = stages[0].start
         for part in stages:
-            model = self.fit_part(replace(part, start=model, is_over=self._pace(part)))
+            model = self.adapter.fit_part(replace(part, start=model, is_over=self._pace(part)))
         assert model is not None
         return model
 
     def write(self, stages: Sequence[PartRows]) -> bytes:
         """Train a booster that decides, and write it as the library does."""
-        key, whole = _key_of("bytes", stages), replace(stages[0], rounds=None)
-        if (state := self._restore(key, whole)) is not None:
-            return bytes(state["bytes"])
-        begun = time.perf_counter()
-        data = self.train(stages).to_bytes()
-        state = {"bytes": np.frombuffer(data, np.uint8)}
-        self._save(key, whole, state, time.perf_counter() - begun)
-        return data
+
+        def train() -> State:
+            return {"bytes": np.frombuffer(self.train(stages).to_bytes(), np.uint8)}
+
+        return bytes(self._once("bytes", stages, train)["bytes"])
 
     def settle(self, rounds: int) -> None:
         """Settle the number of rounds, once boosters that grow in stages have the first of them.
@@ -236,51 +330,51 @@ class NativeGrowth:
             def has_time(n: int) -> bool:
                 return notifier.limit.has_time_for((n * per_round - self._done) * pace)
 
-            n_rounds = next((n for n in range(self.n_rounds, rounds, -1) if has_time(n)), rounds)
-            if n_rounds < self.n_rounds:
+            most = notifier.n_rounds
+            n_rounds = next((n for n in range(most, rounds, -1) if has_time(n)), rounds)
+            if n_rounds < most:
                 notifier.end_for_time(n_rounds, "measuring")
         self._is_settled = True
 
     def has_time_for(self, work: float) -> bool:
         """Whether there is time for boosters of so much work a round beside the planned ones."""
         notifier = self.notifier
-        has_time = not notifier.is_stopped and notifier.limit.has_time_for(self._seconds_of(work))
+        has_time = not notifier.is_stopped and notifier.limit.has_time_for(self.seconds_left(work))
         notifier.limit.has_fewer_passes |= not has_time
         return has_time
 
-    @property
-    def reserved(self) -> float:
-        """Seconds that the planned boosters still to come will take."""
-        return self._seconds_of(0.0)
-
-    def _seconds_of(self, work: float) -> float:
-        """Estimate the seconds of so much work a round, and of the planned boosters to come."""
-        left = work * self.n_rounds + max(self.planned * self.n_rounds - self._done, 0.0)
+    def seconds_left(self, work: float = 0.0) -> float:
+        """Estimate the seconds of the planned boosters to come, and of so much work a round."""
+        n_rounds = self.notifier.n_rounds
+        left = work * n_rounds + max(self.planned * n_rounds - self._done, 0.0)
         return left * self._seconds / max(self._done, 1.0)
 
-    def _restore(self, key: str, part: PartRows) -> State | None:
-        """Take what a training has given from the checkpoint, if the file has it."""
-        passes = () if self.file is None else self.file.passes
+    def _once(self, what: str, stages: Sequence[PartRows], train: Callable[[], State]) -> State:
+        """Take what a training gives from the checkpoint, or train and save it.
+
+        The checkpoint names it by all that tells it from other trainings of the same fit.
+        """
+        told = [
+            (part.rows, part.target, part.factor, part.n_before, part.rounds) for part in stages
+        ]
+        key, notifier, file = f"{what} {joblib.hash(told)}", self.notifier, self.file
+        passes = () if file is None else file.passes
         state: State | None = next((one for one in passes if one["key"] == key), None)
-        if state is not None:
-            self.notifier.restore(state["notifier"])
-            self._count(part, state["seconds"])
+        if is_new := state is None:
+            begun = time.perf_counter()
+            state = {"key": key, **train(), "seconds": time.perf_counter() - begun}
+        else:
+            notifier.restore(state["notifier"])
+        if not stages[0].n_before:
+            notifier.begin_pass(1)
+        rounds = stages[0].rounds
+        if rounds is None or len(stages) > 1:
+            rounds, self._is_settled = notifier.n_rounds, True
+        self._done += stages[0].work * min(rounds, notifier.n_rounds)
+        self._seconds += state["seconds"]
+        if is_new and file is not None:
+            file.save({**state, "notifier": notifier.state()})
         return state
-
-    def _save(self, key: str, part: PartRows, state: State, seconds: float) -> None:
-        """Count a booster that has been trained, and save what it has given."""
-        self._count(part, seconds)
-        if self.file is not None:
-            ends = self.notifier.state()
-            self.file.save({"key": key, **state, "notifier": ends, "seconds": seconds})
-
-    def _count(self, part: PartRows, seconds: float) -> None:
-        if not part.n_before:
-            self.notifier.begin_pass(1)
-        rounds = self.n_rounds if part.rounds is None else min(part.rounds, self.n_rounds)
-        self._is_settled |= part.rounds is None
-        self._done += part.work * rounds
-        self._seconds += seconds
 
     def _pace(self, part: PartRows) -> IsOver | None:
         """Make the function that ends the training of a booster in time."""
@@ -300,7 +394,294 @@ class NativeGrowth:
         return is_over
 
 
-def _key_of(what: str, stages: Sequence[PartRows]) -> str:
-    """Name what a training gives by all that tells it from other trainings of the same fit."""
-    told = [(part.rows, part.target, part.factor, part.n_before, part.rounds) for part in stages]
-    return f"{what} {joblib.hash(told)}"
+class LinkedScores(NamedTuple):
+    """Scores by the boosters of all folds, of one kind, and how they become probabilities.
+
+    Parameters
+    ----------
+    margin : ndarray
+        Scores of the held-out rows, in order.
+    factors : ndarray
+        Factor of each class or joint cell by which scores become probabilities.
+    scale : float
+        Factor by which scores become log-odds.
+    models : list of NativeModel or None
+        The boosters, where they are to be merged or to go on with.
+    stages : sequence of int, default=()
+        Rounds of each stage; empty where boosters are grown in one go.
+    """
+
+    margin: Array
+    factors: Float
+    scale: float
+    models: list[NativeModel | None]
+    stages: Sequence[int] = ()
+
+
+class HeldOutBoosters:
+    """Boosters of the folds, which can be grown anew at other weights of the joint cells.
+
+    Weights have the shape (n_joint_cells,), or (n_stages, n_joint_cells) where they move. None
+    stands for ones. Where a linear objective counts amounts, rows have those as weights as well.
+
+    Parameters
+    ----------
+    problem : MetricProblem
+        The metric and the constraints on all rows.
+    growth : NativeGrowth
+        Trains the library's own models on some of the rows.
+    folds : sequence of Fold
+        Rows that each booster is trained on, and that it scores. These are all rows, both times,
+        where the model that is trained on them scores them.
+    are_log_odds : bool, default=True
+        Whether scores of the boosters are log-odds of the classes, or are calibrated first.
+
+    Attributes
+    ----------
+    is_joint : bool
+        Whether there are boosters of the joint cells beside those of the labels.
+    rows : ndarray of int
+        Positions of the held-out rows, in order.
+    work : float
+        Work of a round of the boosters of all folds.
+    """
+
+    def __init__(
+        self,
+        problem: MetricProblem,
+        growth: NativeGrowth,
+        folds: Sequence[Fold],
+        *,
+        are_log_odds: bool = True,
+    ) -> None:
+        self.problem, self.growth, self.folds = problem, growth, folds
+        self.are_log_odds = are_log_odds
+        self.is_joint = not problem.joint.are_labels
+        self.rows = np.sort(np.concatenate([fold.held for fold in folds]))
+        self._kinds = (False, True) if self.is_joint else (False,)
+        self._merges = problem.options.ensemble is not None
+        self._grown: dict[tuple[bool, bytes], LinkedScores] = {}
+
+        def work_of(fold: Fold | None) -> float:
+            return sum(self._part(fold, None, is_joint=kind).work for kind in self._kinds)
+
+        self.work = sum(map(work_of, folds))
+        growth.planned = self.work + (0.0 if self._merges else work_of(None))
+
+    def grow(self, weights: Float | None = None) -> Float:
+        """Grow the boosters of all folds.
+
+        Parameters
+        ----------
+        weights : ndarray, default=None
+            Weights of the joint cells in the boosters' objective.
+
+        Returns
+        -------
+        ndarray of shape (n_held_out, n_joint_cells)
+            Probabilities of the joint cells, as the rows are and not as weighted.
+        """
+        return self._probabilities([self.boosters(weights, is_joint=k) for k in self._kinds])
+
+    def link(self, weights: Float | None = None) -> tuple[Float, float, CellScores | None]:
+        """Say how scores that decide become probabilities: factors, scale and combination.
+
+        Without joint cells there is nothing to combine. Combined scores are log-probabilities.
+        """
+        return self._link([self.boosters(weights, is_joint=k) for k in self._kinds])
+
+    def row_factor(self, weights: Float | None, *, is_joint: bool = False) -> Float | None:
+        """Factor of each row's weight in the boosters of the labels, or of the joint cells."""
+        joint, amounts = self.problem.joint, self.problem.relative_amounts
+        if weights is None:
+            return amounts
+        of_cells = weights if is_joint else self._of_labels(weights)[joint.labels]
+        return np.asarray(multiply_weight(of_cells[joint.codes], amounts))
+
+    def label_model(self, weights: Float | None) -> NativeModel | None:
+        """Make the booster of the labels, if the library does not train it by itself."""
+        if self._merges:
+            return self.growth.adapter.merge(self.boosters(weights, is_joint=False).models)
+        if weights is None or weights.ndim == 1:
+            return None
+        return self.growth.train(self._stages_of_all(weights, is_joint=False))
+
+    def cell_model(self, weights: Float | None) -> bytes | None:
+        """Make the booster of the joint cells as its library writes it, if there is one."""
+        if not self.is_joint:
+            return None
+        if self._merges:
+            models = self.boosters(weights, is_joint=True).models
+            return self.growth.adapter.merge(models).to_bytes()
+        return self.growth.write(self._stages_of_all(weights, is_joint=True))
+
+    def _stages_of_all(self, weights: Float | None, *, is_joint: bool) -> list[PartRows]:
+        """List the stages in which the model of all rows is trained."""
+        if weights is None or weights.ndim == 1:
+            return [self._part(None, weights, is_joint=is_joint)]
+        stages = self._grown[is_joint, weights.tobytes()].stages
+        before = np.cumsum([0, *stages[:-1]]).tolist()
+        return [
+            replace(self._part(None, one, is_joint=is_joint), n_before=n, rounds=rounds)
+            for one, n, rounds in zip(weights, before, stages, strict=True)
+        ]
+
+    def grow_in_step(
+        self, n_stages: int, move: Callable[[Float, Float], Float]
+    ) -> tuple[Float, Float]:
+        """Grow the boosters of all folds in step, with weights that move after each stage.
+
+        Parameters
+        ----------
+        n_stages : int
+            Number of stages; the first one has weights of one.
+        move : callable
+            Given the weights of the joint cells in a stage, and the held-out probabilities after
+            it, finds the weights of the next stage.
+
+        Returns
+        -------
+        weights : ndarray of shape (n_stages, n_joint_cells)
+            Weights of the joint cells in each stage. There are no more stages than rounds, and
+            fewer where a time limit leaves no rounds for them.
+        probabilities : ndarray of shape (n_held_out, n_joint_cells)
+            Probabilities of the joint cells after the last stage, as of :meth:`grow`.
+        """
+        notifier, path, done = self.growth.notifier, [np.ones(len(self.problem.joint))], 0
+        stages: list[int] = []
+        grown: dict[bool, LinkedScores] = {}
+        while True:
+            rounds = -(-(notifier.n_rounds - done) // (n_stages - len(stages)))
+            weights = np.array(path)
+            for kind in self._kinds:
+                is_kept = self._merges or done + rounds < notifier.n_rounds
+                before = grown[kind].models if kind in grown else [None] * len(self.folds)
+                parts = [
+                    replace(
+                        self._part(fold, path[-1], is_joint=kind),
+                        start=model,
+                        n_before=done,
+                        rounds=rounds,
+                    )
+                    for fold, model in zip(self.folds, before, strict=True)
+                ]
+                grown[kind] = self._score(parts, weights, is_kept=is_kept)
+            self.growth.settle(rounds)
+            stages.append(min(rounds, notifier.n_rounds - done))
+            done += stages[-1]
+            probabilities = self._probabilities([*grown.values()])
+            if done == notifier.n_rounds:
+                break
+            path.append(move(path[-1], probabilities))
+        for kind, of_kind in grown.items():
+            self._grown[kind, weights.tobytes()] = of_kind._replace(stages=stages)
+        return weights, probabilities
+
+    def boosters(self, weights: Float | None = None, *, is_joint: bool) -> LinkedScores:
+        """Grow the boosters of all folds, once for given weights.
+
+        Parameters
+        ----------
+        weights : ndarray, default=None
+            Weights of the joint cells in the boosters' objective. Those that move are of a path
+            along which :meth:`grow_in_step` has grown the boosters.
+        is_joint : bool
+            Whether the boosters learn labels and groups together, or labels alone.
+        """
+        key = is_joint, b"" if weights is None else weights.tobytes()
+        if key not in self._grown:
+            parts = [self._part(fold, weights, is_joint=is_joint) for fold in self.folds]
+            self._grown[key] = self._score(parts, weights, is_kept=self._merges)
+        return self._grown[key]
+
+    def _probabilities(self, grown: Sequence[LinkedScores]) -> Float:
+        """Compute the probabilities of the joint cells by the boosters of each kind."""
+        (factors, scale, combined), margins = self._link(grown), [one.margin for one in grown]
+        margin = margins[0] if combined is None else combined.combine(*margins)
+        return probabilities_of(margin, factors, scale)
+
+    def _link(self, grown: Sequence[LinkedScores]) -> tuple[Float, float, CellScores | None]:
+        """Say how scores of the boosters of each kind become probabilities, as :meth:`link`."""
+        if not self.is_joint:
+            return grown[0].factors, grown[0].scale, None
+        (labels, cells), joint = grown, self.problem.joint
+        of_label = np.where(self.problem.in_objective, joint.labels, OTHER_DATA)
+        combined = CellScores(of_label, labels.factors, labels.scale, cells.factors, cells.scale)
+        return np.ones(len(joint)), 1.0, combined
+
+    def _score(
+        self, parts: Sequence[PartRows], weights: Float | None, *, is_kept: bool
+    ) -> LinkedScores:
+        """Score the held-out rows in order, each by a model that has not seen it.
+
+        A booster that knows none of the rows of a joint cell scores it with minus infinity. The
+        scores become probabilities by the weights of the boosters' objective, or by the labels of
+        the rows where those have moved.
+
+        Raises
+        ------
+        ValueError
+            If a booster that is to be merged has not seen all joint cells.
+        """
+        margins, models = [], []
+        problem, rows, is_joint = self.problem, self.rows, parts[0].is_joint
+        n_cells = len(problem.joint)
+        for fold, part in zip(self.folds, parts, strict=True):
+            known = np.arange(n_cells)
+            if is_joint:
+                known = np.unique(problem.joint.codes[part.rows])
+            if self._merges and known.size < n_cells:
+                raise ValueError(
+                    f"Reduction(ensemble={problem.options.ensemble!r}) merges boosters "
+                    f"that know the same groups of each class, and one of the folds holds all "
+                    f"rows of a group of a class: use Reduction(ensemble=None), or a "
+                    f"min_group_size that merges small groups."
+                )
+            margin, model = self.growth.score(part, fold.held, is_kept=is_kept)
+            if known.size < n_cells:
+                of_known, margin = margin, np.full((len(margin), n_cells), -np.inf)
+                if of_known.ndim == 1:
+                    of_known = np.column_stack([np.zeros(len(margin)), of_known])
+                margin[:, known] = of_known
+            margins.append(margin)
+            models.append(model)
+        margin = np.concatenate(margins)[np.argsort(np.concatenate([f.held for f in self.folds]))]
+        codes, factors, scale, labelled = problem.joint.codes, np.ones(n_cells), 1.0, margin
+        if not is_joint:
+            codes, factors = problem.joint.labels[codes], problem.factors
+            is_own = rows < problem.data.y.size
+            labelled, rows = margin[is_own], rows[is_own]
+        if (weights is not None and weights.ndim > 1) or not self.are_log_odds:
+            weight = multiply_weight(problem.data.rows.weight, problem.relative_amounts)
+            weight = None if weight is None else weight[rows]
+            factors, scale = calibrate_scores(labelled, codes[rows], factors.size, weight)
+        elif weights is not None:
+            factors = np.asarray(factors * (weights if is_joint else self._of_labels(weights)))
+        return LinkedScores(margin, factors, scale, models)
+
+    def _part(self, fold: Fold | None, weights: Float | None, *, is_joint: bool) -> PartRows:
+        """Take the rows that a model is trained on, those of a fold or all.
+
+        The objective of the labels leaves out the rows of further data sets.
+        """
+        data, joint = self.problem.data, self.problem.joint
+        rows = np.arange(len(data.rows)) if fold is None else fold.training
+        if not is_joint:
+            rows = rows[rows < data.y.size]
+        target = None
+        if is_joint:  # A small cell may have no rows outside of one fold.
+            target = np.zeros(len(joint.codes), dtype=np.intp)
+            target[rows] = np.unique(joint.codes[rows], return_inverse=True)[1]
+        factor = self.row_factor(weights, is_joint=is_joint)
+        return PartRows(data.combined, rows, target, factor)
+
+    def _of_labels(self, weights: Float) -> Float:
+        """Average weights of joint cells over the training rows of each label."""
+        if not self.is_joint:
+            return weights
+        problem, joint = self.problem, self.problem.joint
+        mass = np.bincount(joint.codes, problem.data.rows.weight, len(joint))
+        mass = mass * problem.in_objective
+        k = problem.factors.size
+        total, of_label = (np.bincount(joint.labels, m, k) for m in (mass * weights, mass))
+        return np.divide(total, of_label, out=np.ones(k), where=of_label > 0.0)

@@ -30,14 +30,13 @@ from gbm_constrained.data.validation import check_integer, preserve_random_state
 from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.decision.rules import Scores
 from gbm_constrained.fit import model_note as saving
-from gbm_constrained.fit.black_box_classifier import BlackBoxMixin
-from gbm_constrained.fit.black_box_fit import ScoreColumns, refuse_arguments, refuse_rows
+from gbm_constrained.fit.black_box_fit import BlackBoxMixin, refuse_arguments, refuse_rows
 from gbm_constrained.fit.callbacks import ConstraintCallback, Progress, TimeLimit
 from gbm_constrained.fit.finalize import FinalModel, ReportLayout, describe_training_rows
 from gbm_constrained.fit.fit import ConstrainedFit
 from gbm_constrained.fit.fitted_report import report, warn
-from gbm_constrained.fit.metric_report import MetricMixin, NativeAdapter
-from gbm_constrained.fit.native_models import IsOver, PartRows, multiply_weight
+from gbm_constrained.fit.metric_report import MetricMixin
+from gbm_constrained.fit.native_models import IsOver, NativeAdapter, PartRows, multiply_weight
 from gbm_constrained.fit.options import (
     LINEAR_SOLVER,
     Iterate,
@@ -85,19 +84,18 @@ class LinearParameters:
         names = getattr(model, "feature_names_in_", range(self._deviation.size))
         self.names = [f"coef[{name}]" for name in names]
         self.start: Float = model.coef_[0] * self._deviation
+        self.base = float(model.intercept_[0])
 
     def _read(self, X: Any) -> Any:
         return validate_data(self.model, X, accept_sparse="csr", dtype=np.float64, reset=False)
 
-    def score_columns(self, X: Any, beside: Array) -> ScoreColumns:
+    def score_columns(self, X: Any, beside: Array) -> Any:
         """Divide features by their standard deviations, and put further columns beside them."""
         table: Any = self._read(X)
         if sparse.issparse(table):
             scaled = cast(Any, table).multiply(1.0 / self._deviation)
-            matrix = sparse.hstack([scaled, sparse.csr_array(beside)], format="csr")
-        else:
-            matrix = np.hstack([table / self._deviation, beside])
-        return ScoreColumns(matrix, float(self.model.intercept_[0]))
+            return sparse.hstack([scaled, sparse.csr_array(beside)], format="csr")
+        return np.hstack([table / self._deviation, beside])
 
     def set_parameters(self, parameters: Float, intercept: float) -> None:
         """Change the coefficients, and add to the intercept."""
@@ -112,7 +110,7 @@ class LinearParameters:
 class LogisticAdapter(NativeAdapter):
     """Arguments of one ``fit``, and how it is left to scikit-learn.
 
-    It is an ``AdjustableAdapter`` as well, whose parameters are the coefficients.
+    The parameters of the trained model are the coefficients.
 
     Parameters
     ----------

@@ -28,8 +28,12 @@ from gbm_constrained.data.validation import check_scores
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.decision.rules import Margins, MarginShift, Mixture
-from gbm_constrained.fit.black_box_classifier import AdjustableAdapter, BlackBoxMixin
-from gbm_constrained.fit.black_box_fit import AdjustableModel, refuse_arguments, refuse_rows
+from gbm_constrained.fit.black_box_fit import (
+    AdjustableModel,
+    BlackBoxMixin,
+    refuse_arguments,
+    refuse_rows,
+)
 from gbm_constrained.fit.callbacks import (
     Progress,
     TimeLimit,
@@ -52,16 +56,17 @@ from gbm_constrained.fit.fitted_report import (
     warn,
     with_constraints,
 )
-from gbm_constrained.fit.metric_report import (
+from gbm_constrained.fit.metric_report import MetricMixin
+from gbm_constrained.fit.model_note import unchanged_on_error
+from gbm_constrained.fit.native_models import (
     EvaluationRows,
-    MetricMixin,
+    IsOver,
     NativeAdapter,
+    PartRows,
     clone_plain,
+    multiply_weight,
     take_fit,
 )
-from gbm_constrained.fit.metric_search import ConstrainedBoosters
-from gbm_constrained.fit.model_note import unchanged_on_error
-from gbm_constrained.fit.native_models import IsOver, Merger, PartRows, multiply_weight
 from gbm_constrained.fit.options import (
     SOLVER_PARAMETERS,
     SolverOptions,
@@ -405,7 +410,7 @@ class TrainedPart:
         return found
 
 
-class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
+class BoosterAdapter(NativeAdapter, TrainedModel):
     """Drives a library through one ``fit``, and changes the booster that it has trained.
 
     A constrained fit calls :meth:`check_parameters`, :meth:`settings`, :meth:`progress`,
@@ -568,7 +573,7 @@ class BoosterAdapter(NativeAdapter, Merger, AdjustableAdapter, TrainedModel):
         weights, starts = self.read_sets()
         starts = starts if self.predict_takes_start else [None] * len(starts)
         return [
-            EvaluationRows(f"eval_set[{i}]", *pair, weight, start)
+            (f"eval_set[{i}]", *pair, weight, start)
             for i, (pair, weight, start) in enumerate(
                 zip(self.pairs, weights, starts, strict=True)
             )
@@ -794,20 +799,19 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedMixin):
             options, has_metric = options.without_multipliers(booster), True
         if has_metric:
 
-            def make_boosters(limit: TimeLimit) -> ConstrainedBoosters:
+            def make_fit(limit: TimeLimit) -> ConstrainedFit:
                 adapter.check_parameters()
                 without = options.without_metric()
                 fit = ConstrainedFit(without, rows, adapter.settings(), limit=limit)
                 adapter.attach(fit, rows, own)
-                return ConstrainedBoosters(fit, adapter)
+                return fit
 
             self._fit_metric(
                 adapter,
                 rows,
                 options,
                 sensitive_features_eval_set=own.sensitive_features_eval_set,
-                merger=adapter,
-                make_boosters=make_boosters,
+                make_fit=make_fit,
                 constraint_callbacks=own.constraint_callbacks,
                 time_limit=own.time_limit,
                 checkpoint=own.checkpoint,

@@ -20,7 +20,6 @@ from scipy import sparse
 from gbm_constrained._dataframes import categories_of, names_of
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.decision.groups import GroupOffsets, number_of
-from gbm_constrained.fit.black_box_fit import ScoreColumns
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,7 @@ class TreeWeights:
 
     Attributes
     ----------
-    names : sequence of str
+    names : list of str
         Names of the parameters.
     start : ndarray of shape (n_parameters,)
         Parameters that leave the model as it is.
@@ -167,10 +166,10 @@ class TreeWeights:
 
     def __init__(self, model: Any, n_rounds: int) -> None:
         self.model, self.n_rounds = model, n_rounds
-        self.names: Sequence[str] = [f"tree[{t}]" for t in range(n_rounds)]
+        self.names = [f"tree[{t}]" for t in range(n_rounds)]
         self.start: Float = np.ones(n_rounds)
 
-    def score_columns(self, X: Any, beside: Array) -> ScoreColumns:
+    def score_columns(self, X: Any, beside: Array) -> Any:
         """Score rows by each round, and put further columns beside the scores.
 
         The matrix of float32 of shape (n_samples, n_rounds + k) is the only array of its size.
@@ -180,7 +179,7 @@ class TreeWeights:
         for t in range(self.n_rounds):
             matrix[:, t] = self._score_round(X, t)
         matrix[:, self.n_rounds :] = beside
-        return ScoreColumns(matrix, self.base)
+        return matrix
 
 
 class LeafValues(TreeWeights):
@@ -199,7 +198,7 @@ class LeafValues(TreeWeights):
         """Split parameters into the values of each tree."""
         return np.split(parameters, np.cumsum(self.sizes)[:-1])
 
-    def score_columns(self, X: Any, beside: Array) -> ScoreColumns:
+    def score_columns(self, X: Any, beside: Array) -> Any:
         """Make a column for each leaf, which is one for its rows, and put further ones beside."""
         leaves = self._find_leaves(X, len(beside))
         n_samples, n_trees = leaves.shape
@@ -209,4 +208,4 @@ class LeafValues(TreeWeights):
         shape = n_samples, int(self.sizes.sum())
         indicators = sparse.csr_array((ones, columns.ravel(), ends), shape=shape)
         matrix = sparse.hstack([indicators, sparse.csr_array(beside)], format="csr")
-        return ScoreColumns(matrix, self.base)
+        return matrix

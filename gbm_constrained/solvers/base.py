@@ -535,7 +535,7 @@ class Reduction:
         early stopping and no callbacks. "auto" takes "plug_in", unless "in_training" (or "refit",
         where a model cannot be grown in stages) is better on held-out rows by more than one
         standard error. Up to 20,000 rows it grows twice as many boosters to find out; beyond, it
-        tries no other. See :mod:`gbm_constrained.fit.metric_fit`.
+        tries no other. See :mod:`gbm_constrained.fit.metric_search`.
     ensemble : {None, "folds"}, default=None
         Which model the rules decide by. None trains on all rows. "folds" merges the boosters of
         the folds into one model of the library, whose raw score is the mean of theirs: no model

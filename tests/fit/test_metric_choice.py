@@ -1,17 +1,35 @@
-"""What a fit for a metric returns and says: one criterion, and no promise that the rows refute."""
+"""What a fit for a metric returns and says: one criterion, and no promise that the rows refute.
+
+Constraints that some decision meets are not said to be beyond the model, and weights of classes
+are compared with every threshold.
+"""
 
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from helpers import BOTH, CLASSIFIERS, quiet
+from sklearn.datasets import make_classification
 
 import gbm_constrained as gc
+from gbm_constrained.data.fit_data import FitArguments
+from gbm_constrained.data.rows import Rows
 from gbm_constrained.datasets import load_dry_bean
-from gbm_constrained.metrics import min_recall
+from gbm_constrained.decision.evaluation_set import Outcome
+from gbm_constrained.fit.metric_problem import MetricProblem
+from gbm_constrained.fit.metric_report import _find_conflict
+from gbm_constrained.fit.metric_search import MetricSearch
+from gbm_constrained.fit.options import SolverOptions
+from gbm_constrained.fit.problem import LibrarySettings
+from gbm_constrained.metrics import balanced_accuracy, g_mean, min_recall
+from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.solvers import Reduction
+from gbm_constrained.statistics.counts import CellCounts
 
+SILENT = {"xgboost": {}, "lightgbm": {"verbose": -1}}
 FAST = {"xgboost": {"max_depth": 3}, "lightgbm": {"num_leaves": 8, "verbose": -1}}
 
 
@@ -76,7 +94,6 @@ def test_the_worst_of_many_recalls_is_promised_without_the_optimism_of_its_choic
         assert (report["held_out"] <= report["high"]).all()
         optimised = report.set_index("decisions").loc["optimised"]
         promised.append(optimised["held_out"])
-        model = gc.ConstrainedLogisticRegression(maximize=min_recall()).fit(X, y)
         reached.append(model.score(X_new, y_new))
     # A standard error of the worst recall is about 0.05, and of the mean of six 0.02.
     assert np.mean(promised) - np.mean(reached) < 0.03
@@ -124,3 +141,155 @@ def test_costs_and_fragility_are_told_of_a_metric(library):
     assert model.feasibility_.constant_class == 0
     cost = model.feasibility_.cost
     assert cost.unconstrained_error + 0.2 < cost.needed_error <= cost.error + 0.03
+
+
+# --- constraints that some decision meets --------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("deterministic", [None, True])
+def test_constraints_that_a_constant_decision_meets_can_be_met(library, deterministic):
+    """No rule of finite costs meets a gap to the last row, counted by labels; mixtures do."""
+    X, y = make_classification(2000, 10, n_informative=5, weights=[0.9], random_state=0)
+    group = np.random.default_rng(0).integers(0, 2, y.size)
+    constraints = [gc.each(gc.fpr(), by="group") <= 0.1, gc.gap(gc.tpr(), by="group") <= 0.03]
+    model = CLASSIFIERS[library](
+        maximize="g_mean", constraints=constraints, n_estimators=20, n_jobs=1,
+        solver=Reduction(deterministic=deterministic), **SILENT[library],
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gc.MissedConstraintsWarning)
+        model.fit(X, y, sensitive_features={"group": group}, **quiet(library))
+    assert "cannot be met" not in model.constraint_report_["verdict"].tolist()
+    report = model.metric_report_.set_index("decisions")
+    # A constant decision has a G-mean of zero, and half of the best one's is far from it.
+    assert report.loc["optimised", "held_out"].max() > report["held_out"].max() / 2
+
+
+@BOTH
+@pytest.mark.parametrize("n_calls", [None, 1, 4, 8])
+def test_a_rule_that_never_predicts_a_class_has_no_precision(library, n_calls):
+    """The best precision without constraints is that of no prediction, which has none."""
+    X, y = make_classification(800, 6, n_informative=4, weights=[0.8], random_state=0)
+    seen = []
+
+    def end(state):
+        seen.append(state)
+        return len(seen) == n_calls
+
+    model = CLASSIFIERS[library](
+        maximize=gc.precision(1), constraints=[gc.recall(1) >= 0.5], n_estimators=15, n_jobs=1,
+        **SILENT[library],
+    )  # fmt: skip
+    model.fit(X, y, constraint_callbacks=[end], **quiet(library))
+    report = model.metric_report_
+    returned = report[report["is_returned"]].iloc[0]
+    assert returned["violation"] <= 0.02
+    if n_calls is None:
+        assert report.set_index("decisions").loc["optimised", "held_out"] > 0.75
+        assert model.predict(X).mean() > 0.05
+
+
+HELD = SimpleNamespace(source="test")
+
+
+def decide(*wrong):
+    """Probabilities of two decisions about 100 rows of each class, of which so many are wrong."""
+    second = np.concatenate([np.arange(100) < wrong[0], np.arange(100) >= wrong[1]])
+    return np.column_stack([~second, second]).astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("bound", "least", "returned", "is_refuted"),
+    [
+        (0.3, (50, 50), (50, 50), True),
+        # Intervals of 100 rows reach 0.48 from a half.
+        (0.48, (50, 50), (50, 50), False),
+        # The decisions of least violation may meet it on other rows, or those returned do.
+        (0.3, (35, 50), (50, 50), False),
+        (0.3, (50, 50), (35, 50), False),
+        (0.3, (50, 50), (10, 50), False),
+        # Some decisions were found that meet all constraints.
+        (0.3, (20, 50), (50, 50), False),
+        (0.3, None, (50, 50), False),
+    ],
+)
+def test_a_metric_says_cannot_be_met_beyond_sampling_error_alone(
+    bound, least, returned, is_refuted
+):
+    """Both by the decisions of least violation and by those that are returned."""
+    y = np.repeat([0, 1], 100)
+    rules = [gc.class_error(0) <= bound, gc.class_error(1) <= 0.6]
+    cells, compiled = compile_constraints(rules, Rows(y, np.arange(2)))
+    counts = CellCounts.of_probabilities(cells, decide(*returned))
+    outcome = Outcome.of_counts(compiled, counts, "test")
+    result = SimpleNamespace(least=None if least is None else decide(*least), held=HELD)
+    found = _find_conflict(cells, compiled, result, outcome)
+    assert found == ((rules[0],) if is_refuted else ())
+
+
+@pytest.mark.parametrize("second", [0.3, 0.45])
+def test_constraints_conflict_where_each_that_is_violated_is_refuted(second):
+    """One that is missed within sampling error leaves open whether all could be met."""
+    y = np.repeat([0, 1], 100)
+    rules = [gc.class_error(0) <= 0.3, gc.class_error(1) <= second]
+    cells, compiled = compile_constraints(rules, Rows(y, np.arange(2)))
+    shares = decide(50, 50)
+    outcome = Outcome.of_counts(compiled, CellCounts.of_probabilities(cells, shares), "test")
+    result = SimpleNamespace(least=shares, held=HELD)
+    found = _find_conflict(cells, compiled, result, outcome)
+    assert found == (tuple(rules) if second == 0.3 else ())
+
+
+# --- weights of the classes ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", [g_mean, balanced_accuracy, min_recall])
+@pytest.mark.parametrize("bound", [0.02, 0.3, 1.0])
+def test_the_threshold_of_two_classes_is_the_best_of_all(metric, bound):
+    rng = np.random.default_rng(0)
+    positive = rng.random(60)
+    y, weight = (rng.random(60) < positive).astype(int), rng.integers(1, 4, 60).astype(float)
+    options = SolverOptions((gc.selection_rate() <= bound,), maximize=metric())
+    arguments = FitArguments(positive[:, None], y, weight)
+    held = MetricProblem.of(options, arguments, LibrarySettings(0.1, 1)).on(np.arange(60))
+    oracle = held.oracle(np.column_stack([1.0 - positive, positive]))
+    search = MetricSearch(held, oracle)
+    found = search.find_weights(np.ones(2), np.zeros(search.criterion["weights"].size))[0]
+    decided = found[1] * positive > found[0] * (1.0 - positive)
+
+    def value(d):
+        recalls = [np.average(d[y == k] == k, weights=weight[y == k]) for k in (0, 1)]
+        means = {g_mean: np.sqrt(np.prod(recalls)), balanced_accuracy: np.mean(recalls)}
+        return means.get(metric, min(recalls))
+
+    assert np.average(decided, weights=weight) <= bound + 1e-12
+    all_of_them = [positive >= t for t in np.append(positive, 2.0)]
+    allowed = [d for d in all_of_them if np.average(d, weights=weight) <= bound + 1e-12]
+    assert value(decided) == pytest.approx(max(map(value, allowed)))
+
+
+def draw_groups(n):
+    """Two classes, and nine groups of which most have few rows."""
+    rng = np.random.default_rng(2)
+    group = rng.choice(9, n, p=[0.6, 0.25, 0.09, *[0.01] * 6])
+    X = np.column_stack([rng.normal(size=(n, 3)), group == 1])
+    score = X[:, 0] + X[:, 1] + 0.8 * (group == 1) + rng.normal(size=n)
+    return X, (score > 0.5).astype(int), group
+
+
+@BOTH
+def test_small_groups_leave_no_constant_decision(library):
+    """Recalls of groups of ten rows are brought together by deciding all rows alike alone."""
+    X, y, group = draw_groups(1600)
+    X_new, y_new, _ = draw_groups(8000)
+    constraints = [gc.gap(gc.tpr(), by="group") <= 0.07]
+    model = make(library, n_estimators=20, maximize=balanced_accuracy(), constraints=constraints)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, y, sensitive_features={"group": group})
+    report = model.metric_report_
+    best = report[report["decisions"] == "thresholds"]["held_out"].max()
+    assert report[report["is_returned"]]["held_out"].iloc[0] >= best - 0.05
+    assert model.score(X_new, y_new) > 0.7
+    assert not hasattr(model, "_rules")  # One shift of the scores, and no booster of groups.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from small_fits import make
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.choose import VIOLATION_PRICE
-from gbm_constrained.fit.cross_fit import AttainableBounds
+from gbm_constrained.fit.cross_fit import DualController, find_attainable_excess
 from gbm_constrained.metrics import BlackBox
 from gbm_constrained.problem.compiler import compile_constraints
 
@@ -57,8 +58,7 @@ def test_bounds_of_rules_that_follow_are_what_the_best_threshold_reaches():
     y = np.array([0, 0, 0, 0, 0, 0, 1, 0, 1, 1])
     rules = [gc.selection_rate() <= 0.1, (gc.recall() >= 0.9).with_priority(2)]
     cells, compiled = compile_constraints(rules, Rows(y, np.array([0, 1])))
-    attainable = AttainableBounds(cells, compiled)
-    excess = attainable.find_excess(np.arange(10.0))
+    excess = find_attainable_excess(np.arange(10.0), cells, compiled)
     np.testing.assert_allclose(excess, [0.0, 0.9 - 1 / 3], rtol=0, atol=1e-12)
 
 
@@ -66,7 +66,7 @@ def test_rules_of_the_first_priority_keep_bounds_that_they_cannot_meet():
     y = np.array([0, 1, 0, 1])
     rules = [gc.fnr() <= 0.0, gc.fpr() <= 0.0, (gc.selection_rate() <= 0.1).with_priority(2)]
     cells, compiled = compile_constraints(rules, Rows(y, np.array([0, 1])))
-    excess = AttainableBounds(cells, compiled).find_excess(np.array([2.0, 1.0, 2.5, 1.5]))
+    excess = find_attainable_excess(np.array([2.0, 1.0, 2.5, 1.5]), cells, compiled)
     np.testing.assert_array_equal(excess[:2], 0.0)
     assert excess[2] >= 0.0
 
@@ -74,8 +74,16 @@ def test_rules_of_the_first_priority_keep_bounds_that_they_cannot_meet():
 def test_shifts_are_searched_in_iterations_that_are_powers_of_two():
     y, rng = np.arange(60) % 2, np.random.default_rng(0)
     cells, compiled = compile_constraints(BUDGET_FIRST, Rows(y, np.array([0, 1])))
-    attainable = AttainableBounds(cells, compiled)
-    found = [attainable.find_excess(rng.normal(size=60))[1] for _ in range(9)]
+    solver = SimpleNamespace(
+        lagrangian=SimpleNamespace(cells=cells, at=lambda margin: margin, constraints=compiled),
+        multipliers=None,
+        history=[None],
+    )
+    controller, found = DualController(solver, attainable=compiled), []
+    solver.begin_iteration = lambda state: found.append(solver.bounds[1])
+    for _ in range(9):
+        solver.bounds = np.zeros(2)
+        controller.observe(rng.normal(size=60))
     changes = [k + 1 for k in range(1, 9) if found[k] != found[k - 1]]
     assert set(changes) <= {2, 4, 8}
     assert len(changes) > 1

@@ -98,10 +98,10 @@ def test_parameters_are_in_units_of_the_features():
     parameters = LinearParameters(plain, X)
     np.testing.assert_allclose(parameters.start, plain.coef_[0] * X.std(axis=0))
     columns = parameters.score_columns(X, np.ones((len(X), 1)))
-    scores = columns.matrix @ [*parameters.start, 0.5] + columns.base
+    scores = columns @ [*parameters.start, 0.5] + parameters.base
     np.testing.assert_allclose(scores, before + 0.5)
     parameters.set_parameters(2.0 * parameters.start, 0.5)
-    expected = 2.0 * (before - columns.base) + columns.base + 0.5
+    expected = 2.0 * (before - parameters.base) + parameters.base + 0.5
     np.testing.assert_allclose(plain.decision_function(X), expected)
 
 

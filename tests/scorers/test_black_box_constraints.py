@@ -6,8 +6,9 @@ from black_box_fits import LIBRARIES, draw, make, mean_g_mean_loss
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.fit.black_box_fit import PENALTY, ConstrainedLoss, DecisionConstraints
+from gbm_constrained.fit.black_box_fit import PENALTY, ConstrainedLoss, largest_violation
 from gbm_constrained.metrics import BlackBox
+from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.solvers import AdaptiveSurrogates
 
 TRAINING, VALIDATION, TEST = draw(2, 1500, 0.8), draw(102, 600), draw(3, 3000)
@@ -28,7 +29,7 @@ def gap_by_hand(scores, part):
 @pytest.mark.parametrize("seed", range(4))
 def test_violations_are_those_by_hand(seed):
     scores = np.random.default_rng(seed).normal(size=600) + seed * VALIDATION[2].to_numpy() / 3
-    found = DecisionConstraints([RULE], rows_of(VALIDATION)).violation(scores)
+    found = largest_violation(*compile_constraints([RULE], rows_of(VALIDATION)), scores)
     assert found == pytest.approx(max(gap_by_hand(scores, VALIDATION) - 0.02, 0.0), abs=1e-8)
 
 
@@ -38,25 +39,24 @@ def test_groups_act_on_the_choice_as_far_as_their_rows_show():
     rng = np.random.default_rng(0)
     group, scores = np.repeat([0, 1, 2], [300, 290, 10]), rng.normal(size=600)
     scores[590:] = 1.0  # A group of ten rows that are all selected.
-    rules = DecisionConstraints(
+    cells, compiled = compile_constraints(
         [gc.gap(gc.selection_rate(), by="g") <= 0.1],
         Rows(rng.integers(0, 2, 600), np.array([0, 1]), None, {"g": group}),
     )
     rates = np.array([(scores[group == g] > 0).mean() for g in range(3)])
     n, mean = np.bincount(group), (scores > 0).mean()
     credible = (n * rates + 25.0 * mean) / (n + 25.0)
-    assert rules.violation(scores) == pytest.approx(np.ptp(rates) - 0.1)
-    assert rules.violation(scores, is_credible=True) == pytest.approx(
-        max(np.ptp(credible) - 0.1, 0.0)
-    )
+    assert largest_violation(cells, compiled, scores) == pytest.approx(np.ptp(rates) - 0.1)
+    found = largest_violation(cells, compiled.make_credible(cells), scores)
+    assert found == pytest.approx(max(np.ptp(credible) - 0.1, 0.0))
     assert np.ptp(credible) < 0.5 * np.ptp(rates)
 
 
 def test_no_model_that_breaks_a_rule_is_better_than_one_that_keeps_it():
     rows = rows_of(VALIDATION)
     metric = BlackBox(lambda y, s: 0.25).bind(rows, VALIDATION[1])
-    rules = DecisionConstraints([RULE], rows)
-    choice, searched = (ConstrainedLoss(metric, rules, is_choice=c) for c in (True, False))
+    rules = compile_constraints([RULE], rows)
+    choice, searched = (ConstrainedLoss(metric, *rules, is_choice=c) for c in (True, False))
     kept, broken = np.ones(600), np.where(VALIDATION[2] == 1, 1.0, -1.0)
     assert choice(kept) == searched(kept) == 0.25
     excess = gap_by_hand(broken, VALIDATION) - 0.02

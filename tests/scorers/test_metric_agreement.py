@@ -134,7 +134,7 @@ def test_an_evaluation_set_without_a_class_has_no_value(library):
     only = X[Y == 0][:50], Y[Y == 0][:50]
     model = make(library).fit(X[TRAIN], Y[TRAIN], eval_set=[only], **quiet(library))
     assert np.isnan(model.metric_report_.held_out.iloc[-1])
-    with pytest.raises(ValueError, match=r"eval_set\[0\] holds the label 7"):
+    with pytest.raises(ValueError, match=r"eval_set\[0\] holds label 7"):
         make(library).fit(X[TRAIN], Y[TRAIN], eval_set=[(only[0], only[1] + 7)], **quiet(library))
 
 

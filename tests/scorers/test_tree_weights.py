@@ -43,7 +43,7 @@ def grow_xgboost(**options):
 def test_weighted_boosters_of_lightgbm(options, tmp_path):
     model = grow_lightgbm(**options)
     table = X[model.feature_name_]
-    parts = of_lightgbm.LGBMTreeWeights(model).score_columns(table, WITHOUT_MORE).matrix
+    parts = of_lightgbm.LGBMTreeWeights(model).score_columns(table, WITHOUT_MORE)
     assert parts.shape == (N_ROWS, ROUNDS)
     assert parts.dtype == np.float32
     raw = model.predict(table, raw_score=True)
@@ -69,8 +69,8 @@ def test_weighted_boosters_of_lightgbm(options, tmp_path):
 )
 def test_weighted_boosters_of_xgboost(options, tmp_path):
     model = grow_xgboost(**options)
-    parts = of_xgboost.XGBTreeWeights(model).score_columns(X, WITHOUT_MORE).matrix
-    base = of_xgboost.XGBTreeWeights(model).score_columns(X, WITHOUT_MORE).base
+    parts = of_xgboost.XGBTreeWeights(model).score_columns(X, WITHOUT_MORE)
+    base = of_xgboost.XGBTreeWeights(model).base
     assert parts.shape == (N_ROWS, ROUNDS)
     raw = model.predict(X, output_margin=True)
     np.testing.assert_allclose(parts.sum(axis=1) + base, raw, atol=2e-6)
@@ -97,11 +97,11 @@ def append(library, booster):
 def test_rounds_after_the_best_one_are_left_out():
     model = grow_lightgbm()
     model.booster_.best_iteration = 5
-    assert of_lightgbm.LGBMTreeWeights(model).score_columns(X, WITHOUT_MORE).matrix.shape[1] == 5
+    assert of_lightgbm.LGBMTreeWeights(model).score_columns(X, WITHOUT_MORE).shape[1] == 5
     assert of_lightgbm.weight_rounds(model.booster_, np.ones(5), 0.0).num_trees() == 5
     model = grow_xgboost()
     model.get_booster().set_attr(best_iteration="4")
-    assert of_xgboost.XGBTreeWeights(model).score_columns(X, WITHOUT_MORE).matrix.shape[1] == 5
+    assert of_xgboost.XGBTreeWeights(model).score_columns(X, WITHOUT_MORE).shape[1] == 5
     weighted = of_xgboost.weight_rounds(model.get_booster(), np.ones(5), 0.0)
     assert weighted.num_boosted_rounds() == 5
     appended = append("xgboost", model.get_booster())
@@ -134,15 +134,15 @@ def test_parameters_of_a_classifier(library):
     before = model.predict(X, **{raw: True})
     groups = np.eye(3, dtype=np.float32)[GROUPS]
     columns = weights.score_columns(X, groups)
-    assert columns.matrix.dtype == np.float32
-    np.testing.assert_array_equal(columns.matrix[:, ROUNDS:], groups)
+    assert columns.dtype == np.float32
+    np.testing.assert_array_equal(columns[:, ROUNDS:], groups)
     assert len(weights.names) == weights.start.size == ROUNDS
-    scores = columns.matrix[:, :ROUNDS] @ weights.start + columns.base
+    scores = columns[:, :ROUNDS] @ weights.start + weights.base
     np.testing.assert_allclose(scores, before, atol=2e-6)
     weights.set_parameters(weights.start, 0.0)
     np.testing.assert_array_equal(model.predict(X, **{raw: True}), before)
     weights.set_parameters(2.0 * weights.start, 0.5)
-    expected = 2.0 * (before - columns.base) + columns.base + 0.5
+    expected = 2.0 * (before - weights.base) + weights.base + 0.5
     np.testing.assert_allclose(model.predict(X, **{raw: True}), expected, rtol=0, atol=4e-6)
     before = model.predict(X, **{raw: True})
     weights.append_offsets(X, OFFSETS, LEVEL)
@@ -205,14 +205,14 @@ def test_values_of_leaves_are_the_scores(library, options, tmp_path):
     leaves = kind(model)
     groups = np.eye(2, dtype=np.float32)[HALVES]
     columns = leaves.score_columns(NUMBERS, groups)
-    assert columns.matrix.shape == (len(NUMBERS), leaves.start.size + 2)
-    assert columns.matrix.dtype == np.float32
-    np.testing.assert_array_equal(columns.matrix[:, leaves.start.size :].toarray(), groups)
-    scores = columns.matrix[:, : leaves.start.size] @ leaves.start + columns.base
+    assert columns.shape == (len(NUMBERS), leaves.start.size + 2)
+    assert columns.dtype == np.float32
+    np.testing.assert_array_equal(columns[:, leaves.start.size :].toarray(), groups)
+    scores = columns[:, : leaves.start.size] @ leaves.start + leaves.base
     np.testing.assert_allclose(scores, before, atol=2e-6)
     values = np.random.default_rng(0).normal(size=leaves.start.size)
     leaves.set_parameters(values, 0.5)
-    expected = columns.matrix[:, : values.size].astype(float) @ values + columns.base + 0.5
+    expected = columns[:, : values.size].astype(float) @ values + leaves.base + 0.5
     np.testing.assert_allclose(model.predict(NUMBERS, **raw), expected, atol=4e-6)
     path = tmp_path / ("model.txt" if library == "lightgbm" else "model.json")
     if library == "lightgbm":

@@ -33,8 +33,7 @@ from gbm_constrained.fit.callbacks import Progress
 from gbm_constrained.fit.checkpoint import State
 from gbm_constrained.fit.cross_fit import FoldBoosterFactory
 from gbm_constrained.fit.fit import EvaluationArguments
-from gbm_constrained.fit.metric_report import clone_plain
-from gbm_constrained.fit.native_models import IsOver, PartRows
+from gbm_constrained.fit.native_models import IsOver, PartRows, clone_plain
 from gbm_constrained.fit.options import check_number
 from gbm_constrained.fit.problem import LibrarySettings, TreeLimits
 from gbm_constrained.problem.losses import MAX_DELTA_STEP, ObjectiveName, RegressionObjective

@@ -42,8 +42,7 @@ from gbm_constrained.fit.checkpoint import State
 from gbm_constrained.fit.cross_fit import FoldBoosterFactory
 from gbm_constrained.fit.fit import ConstrainedFit, EvaluationArguments
 from gbm_constrained.fit.fitted_report import remove_report
-from gbm_constrained.fit.metric_report import EvaluationRows, clone_plain
-from gbm_constrained.fit.native_models import IsOver, PartRows
+from gbm_constrained.fit.native_models import EvaluationRows, IsOver, PartRows, clone_plain
 from gbm_constrained.fit.options import check_number, check_spelling, drop_solver_parameters
 from gbm_constrained.fit.problem import LibrarySettings, TreeLimits
 from gbm_constrained.problem.losses import MAX_DELTA_STEP, ObjectiveName, RegressionObjective
