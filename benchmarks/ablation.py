@@ -39,7 +39,7 @@ VALUES = {
     ),
     ("auc",): ("PRICE_OF_SCORES=1.0", "BUDGET=7.9"),
     ("classes",): ("SURELY=0.0", "RESTARTS=1", "PAIRS_UP_TO=0", "PENALTIES=(2.5,)"),
-    ("metrics",): ("N_PARTS=2", "MIN_GAIN=0.0", "MAX_LOSS_IN_ERRORS=0.0"),
+    ("metrics",): ("MIN_GAIN=0.0",),
     ("regression",): ("N_SHIFTS=25", "N_HALVINGS=3"),
 }  # fmt: skip
 

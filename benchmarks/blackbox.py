@@ -37,7 +37,6 @@ from sklearn.preprocessing import StandardScaler
 
 from gbm_constrained import ConstrainedLGBMClassifier, label
 from gbm_constrained.datasets import load_adult, load_compas
-from gbm_constrained.fit.black_box_fit import columns_beside
 from gbm_constrained.linear_model import ConstrainedLogisticRegression
 from gbm_constrained.metrics import BlackBox, surrogate
 from gbm_constrained.scorers.lightgbm.models import LGBMTreeWeights
@@ -298,7 +297,8 @@ def minimize_by_strategy(loss: str, seed: int) -> Figures:
 
     def columns(part: Part) -> Any:
         groups = part.group.to_numpy()
-        return weights.score_columns(part.X, columns_beside(groups, 2, groups.size)).matrix
+        beside = np.column_stack([groups == 0, groups == 1, np.ones(groups.size)])
+        return weights.score_columns(part.X, beside.astype(np.float32))
 
     space = LinearSpace(columns(split.training), columns(split.validation))
     test = LinearSpace(*[columns(split.test)] * 2)

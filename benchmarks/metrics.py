@@ -59,9 +59,8 @@ import gbm_constrained as gbc
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.evaluation.audit import measure_metric
-from gbm_constrained.fit.metric_fit import search_decisions
 from gbm_constrained.fit.metric_problem import MetricProblem
-from gbm_constrained.fit.metric_search import MetricSearch
+from gbm_constrained.fit.metric_search import MetricSearch, search_decisions
 from gbm_constrained.fit.options import SolverOptions
 from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.linear_model import ConstrainedLogisticRegression
@@ -592,7 +591,7 @@ def solve_large(n: int) -> Figures:
     rules += [rate >= max(s - 0.01, 0.0) for rate, s in zip(rates, share, strict=True)]
     options = SolverOptions.of(gbc.ConstrainedLGBMClassifier(maximize="h_mean", constraints=rules))
     assert options.metric is not None
-    problem = MetricProblem.of(options, options.metric, FitArguments(X, y), LibrarySettings(1, 1))
+    problem = MetricProblem.of(options, FitArguments(X, y), LibrarySettings(1, 1))
     held = problem.on(np.arange(n))
     search = MetricSearch(held, held.oracle(P))
     start = time.process_time()

@@ -173,33 +173,71 @@ class DictionaryLearner:
         self.row_weight = lagrangian.rows.apply_weights(np.ones(n), slice(None))
 
     def margin(self, weights: Float) -> Float:
-        """Compute the scores of rows; shape (n_samples,) or (n_samples, n_classes)."""
+        """Compute the scores of rows; shape (n_samples,) or (n_samples, n_classes).
+
+        Parameters
+        ----------
+        weights : ndarray
+            Weights of the scores, of the shape of the starting ones.
+        """
         return np.asarray((self.scores @ weights).reshape(self.margin_shape) + self.offset)
 
     def objective(self, weights: Float) -> float:
-        """Compute the objective f: weighted mean loss plus ridge."""
+        """Compute the objective f: weighted mean loss plus ridge.
+
+        Parameters
+        ----------
+        weights : ndarray
+            Weights of the scores, of the shape of the starting ones.
+        """
         fit = self.lagrangian.objective(self.lagrangian.at(self.margin(weights)).statistics())
         return fit + float((self.ridge * weights**2).sum()) / 2
 
     def violations(self, weights: Float) -> Float:
-        """Compute the constraints g, rate minus bound; shape (m,)."""
+        """Compute the constraints g, rate minus bound; shape (m,).
+
+        Parameters
+        ----------
+        weights : ndarray
+            Weights of the scores, of the shape of the starting ones.
+        """
         statistics = self.lagrangian.at(self.margin(weights)).statistics()
         return self.lagrangian.constraints.violations(statistics)
 
     def pull_back(self, rows: Array) -> Float:
-        """Pull per-row derivatives, which the Lagrangian multiplies by W, back to weights."""
+        """Pull per-row derivatives, which the Lagrangian multiplies by W, back to weights.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Derivatives of the rows in their scores.
+        """
         pulled = self.scores.T @ rows.reshape(-1, *self.shape[1:])
         return np.asarray(pulled / self.lagrangian.total_weight)
 
     def weight_by_root(self, row_weight: Float, index: Codes | None = None) -> Any:
-        """Multiply rows of the score matrix, all or those of some samples, by roots of weights."""
+        """Multiply rows of the score matrix, all or those of some samples, by roots of weights.
+
+        Parameters
+        ----------
+        row_weight : ndarray of shape (n_samples,)
+            Weight of each row.
+        index : ndarray of int, default=None
+            Positions of the samples; None stands for all.
+        """
         scores = self.scores if index is None else self.scores[index]
         root = np.sqrt(np.repeat(row_weight, scores.shape[0] // max(row_weight.size, 1)))
         multiply = scores.multiply if self._sparse else scores.__mul__
         return multiply(root[:, None])
 
     def largest_eigenvalue(self, row_weight: Float) -> float:
-        """Compute the largest eigenvalue of ``sum_i row_weight_i S_i' S_i``."""
+        """Compute the largest eigenvalue of ``sum_i row_weight_i S_i' S_i``.
+
+        Parameters
+        ----------
+        row_weight : ndarray of shape (n_samples,)
+            Weight of each row.
+        """
         rooted = self.weight_by_root(row_weight)
         if rooted.shape[1] > MAX_DENSE:
             start = np.ones(min(rooted.shape))
@@ -207,7 +245,13 @@ class DictionaryLearner:
         return float(np.linalg.eigvalsh(self.second_moment(rooted))[-1])
 
     def second_moment(self, rooted: Any) -> Float:
-        """Multiply a score matrix whose rows have weights by its transpose."""
+        """Multiply a score matrix whose rows have weights by its transpose.
+
+        Parameters
+        ----------
+        rooted : ndarray or sparse array
+            Rows of the score matrix by :meth:`weight_by_root`.
+        """
         moment = rooted.T @ rooted
         return np.asarray(moment.toarray() if self._sparse else moment)
 

@@ -213,7 +213,12 @@ def minimise_over_columns(
 def solve_by_columns(search: Search, tolerance: float) -> RuleMixture:
     """Minimise a linear or convex objective by columns, with a bound.
 
-    It ends when value and bound differ by at most `tolerance`.
+    Parameters
+    ----------
+    search : Search
+        The programme and the oracle.
+    tolerance : float
+        The search ends when value and bound differ by at most this.
     """
     found, _ = minimise_over_columns(search.programme, search, tolerance, note=search.note)
     return finish_at(search, found, tolerance)

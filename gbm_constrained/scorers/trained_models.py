@@ -127,7 +127,8 @@ def edges(value: float) -> tuple[float, float]:
     for zero.
     """
     single, at_least = np.float32(value), float(np.finfo(np.float32).tiny)
-    neighbours = (np.nextafter(single, np.float32(end)) for end in (-np.inf, np.inf))
+    with np.errstate(over="ignore"):  # The largest number has infinity beside it.
+        neighbours = [np.nextafter(single, np.float32(end)) for end in (-np.inf, np.inf)]
     below, above = ((float(single) + float(each)) / 2.0 for each in neighbours)
     return min(below, float(single) - at_least), max(above, float(single) + at_least)
 

@@ -256,7 +256,15 @@ class ABPPSolver(Solver):
         return np.where(curves.is_curved, kept, found)
 
     def adapt_strides(self, g: Float, multipliers: Float) -> None:
-        """Adapt the factors on dual steps to how the constraints have moved since the last one."""
+        """Adapt the factors on dual steps to how the constraints have moved since the last one.
+
+        Parameters
+        ----------
+        g : ndarray of shape (m,)
+            Rates minus bounds.
+        multipliers : ndarray of shape (m,)
+            Multipliers of the iteration.
+        """
         before, self._violation_before = self._violation_before, g.copy()
         # Share of its last distance to the bound above which a constraint counts as not moving.
         stuck = (g * before > 0) & (np.abs(g) > 0.9 * np.abs(before))
@@ -284,6 +292,11 @@ class ABPPSolver(Solver):
         constant model. With a rare class this is far less than 1 / tau, and the booster keeps its
         pace on the many rows that no constraint depends on. The part that shrinkage plays already
         is subtracted from both.
+
+        Parameters
+        ----------
+        inverse_tau : float
+            Inverse of the primal step size.
         """
         lagrangian, active = self.lagrangian, self.multipliers > 0
         if self._active_cells is None or not np.array_equal(active, self._active_cells[0]):

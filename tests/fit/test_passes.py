@@ -18,10 +18,10 @@ from gbm_constrained.fit.cross_fit import (
     AFFORDABLE,
     BUDGET,
     START,
-    PassSearch,
     measure_curved_excess,
     measure_pass,
     measure_swing,
+    search_passes,
 )
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.counts import CellCounts
@@ -273,7 +273,7 @@ def describe(grown):
 def search(*grown, has_time=lambda: True, is_enough=lambda plain: False, share=1.0, **options):
     """Search over fake boosters: cost of what was found, and what growing was asked for."""
     grow = Grow(*grown)
-    found = PassSearch(grow, describe, has_time, is_enough, share, **options).run()
+    found = search_passes(grow, describe, has_time, is_enough, share, **options)
     return found[1].cost, grow.asked
 
 
@@ -356,7 +356,7 @@ def test_what_the_scores_of_any_pass_allow_counts():
 
 def test_the_first_of_equals_is_taken():
     plain, others = made(0.3), [made(0.3) for _ in range(12)]
-    found = PassSearch(Grow(plain, *others), describe, lambda: True, lambda plain: False).run()
+    found = search_passes(Grow(plain, *others), describe, lambda: True, lambda plain: False)
     assert found[0] is plain[0]
 
 
