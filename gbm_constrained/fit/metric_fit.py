@@ -286,7 +286,9 @@ class MetricFit:
         same = [reached(chosen if one.name == chosen.name else one) for one in same]
         best = same[result.search.choose(same)]
         low, high = np.fmin(best.low, best.value), np.fmax(best.high, best.value)
-        return result.with_chosen(replace(best, low=float(low), high=float(high)))
+        found = chosen.value if np.isnan(chosen.mixed_value) else chosen.mixed_value
+        best = replace(best, low=float(low), high=float(high), mixed_value=found)
+        return result.with_chosen(best)
 
     def _watch(self, held: HeldOutProblem, reserved: Callable[[], float]) -> SearchWatch | None:
         """Watch the search, if somebody is to be notified or time is limited."""

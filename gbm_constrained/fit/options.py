@@ -865,22 +865,24 @@ def set_solver_options(estimator: Any, params: dict[str, Any]) -> dict[str, Any]
     ``measure_on="crossfit"``, has no options.
     """
     refuse_moved_parameters(estimator, params)
-    for name, example in (
-        (solver_parameter(estimator), "ABPP({}=...)"),
-        ("measure_on", "CrossFit({}=...)"),
-        ("guarantee", "HighProbability({}=...)"),
+    for name, kinds in (
+        (solver_parameter(estimator), (ABPP, CBPR, Reduction)),
+        ("measure_on", (CrossFit, Holdout)),
+        ("guarantee", (HighProbability,)),
     ):
         nested = {key: value for key, value in params.items() if key.startswith(f"{name}__")}
-        if not nested:
-            continue
+        if not nested or name not in estimator._get_param_names():
+            continue  # The parent refuses a parameter that it does not have.
         holder = params.get(name, getattr(estimator, name))
         options = {key.removeprefix(f"{name}__"): value for key, value in nested.items()}
         if isinstance(holder, (AdaptiveSurrogates, Reduction)):
             params = {**params, name: replace(holder, **options)}
         elif not hasattr(holder, "set_params"):
+            option = next(iter(options))
+            kind = next((k for k in kinds if option in k.__dataclass_fields__), kinds[0])
             raise TypeError(
                 f"{name}={holder!r} has no options that could be set: give an object, "
-                f"{name}={example.format(next(iter(options)))}."
+                f"{name}={kind.__name__}({option}=...)."
             )
         else:
             holder.set_params(**options)

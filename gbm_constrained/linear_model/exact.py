@@ -717,15 +717,13 @@ class KinkSolver(SubproblemSolver):
         rows, width, before = self.rows, WIDEST, np.inf
         has_kink = rows.kink_weights(self.multipliers) > 0.0
         x, margin = weights, self.learner.margin(weights)
-        # Largest number of moves of the slopes.
-        for _ in range(60):
+        for _ in range(60):  # The slopes move so often at most.
             x, margin, is_minimiser = self._take_steps(x, margin, width)
             residual = (rows.targets - margin) / (width * rows.scale)
             moved = np.where(has_kink, np.clip(self.slopes + residual, -1.0, 1.0), self.slopes)
             distance = width * float(np.abs(moved - self.slopes).max())
             self.slopes = moved
-            # Distance from a kink that counts as none, in deviations of the targets.
-            if is_minimiser and distance <= 1e-9:
+            if is_minimiser and distance <= 1e-9:  # In standard deviations of the targets.
                 break
             if distance > before / NARROWER:
                 width = max(width / NARROWER, NARROWEST)
@@ -736,9 +734,7 @@ class KinkSolver(SubproblemSolver):
         """Take Newton steps until the gradient is small; return whether it vanished."""
         gradient, curvature = self._differentiate(x, margin, width)
         norm = float(np.linalg.norm(gradient))
-        # Factor by which Newton steps lower a gradient before slopes move.
-        enough = max(self.small, 0.1 * norm)
-        # Largest number of Newton steps between two of them.
+        enough = max(self.small, 0.1 * norm)  # Slopes move once the gradient is a tenth.
         for _ in range(50):
             if norm <= enough:
                 break
@@ -750,8 +746,7 @@ class KinkSolver(SubproblemSolver):
             moved = x + length * step, margin + length * change
             gradient, curvature = self._differentiate(*moved, width)
             before, norm = norm, float(np.linalg.norm(gradient))
-            # Factor on the smallest gradient, up to which rounding may be all that is left.
-            if norm >= before and before <= 1e4 * self.small:
+            if norm >= before and before <= 1e4 * self.small:  # Only rounding is left.
                 return x, margin, True
             x, margin = moved
         return x, margin, norm <= self.small
@@ -781,7 +776,6 @@ class KinkSolver(SubproblemSolver):
         """
         (x, margin), (step, change) = point, direction
         low, high, length = (0.0, start), (np.inf, np.nan), 1.0
-        # Largest number of step lengths that are tried.
         for _ in range(30):
             rows, _ = self._differentiate_rows(margin + length * change, width)
             ridge = self.learner.ridge * (x + length * step)
@@ -812,6 +806,6 @@ class KinkSolver(SubproblemSolver):
         moment = least * self.moment + np.diag(learner.ridge)
         moment += learner.second_moment(learner.weight_by_root(more[bent], bent))
         found = np.asarray(learner.coordinates.T @ moment @ learner.coordinates)
-        # Share of its mean diagonal that is added to a Hessian, which may be singular.
+        # The Hessian may be singular, so that a small share of its mean diagonal is added.
         added = 1e-14 * max(float(np.trace(found)) / len(found), np.finfo(float).tiny)
         return found + added * np.eye(len(found))

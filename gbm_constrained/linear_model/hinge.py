@@ -216,7 +216,7 @@ class WeightedSVM:
                 best = found
             if best.gap <= gap:
                 return best
-            # Least and largest factor of the width from one to the next.
+            # The width falls to a tenth at the least, and to three tenths at the most.
             width = newton.extrapolate(width, np.clip(0.5 * gap / found.gap, 0.1, 0.3))
         reached = np.inf if best is None else best.gap
         raise RuntimeError(
@@ -302,7 +302,7 @@ class _Newton:
             in_weights = self.svm.l2 * self.coefficients[:-1] - self.svm.X.T @ slopes
             gradient = np.append(in_weights, -slopes.sum())
             lost = gradient[:-1] @ gradient[:-1] / (2 * self.svm.l2) + abs(gradient[-1])
-            # Share of the gap of smoothing that an inexact minimum may add to it.
+            # An inexact minimum may add a tenth to the gap that smoothing leaves.
             if lost <= 0.1 * max(self.costs.cost_of_smoothing(self.z, width), gap):
                 return True
             if not self._step(gradient, width):
@@ -349,8 +349,7 @@ class _Newton:
         """
         curvature = self.costs.curvature(self.z, width)
         least = max(abs(gradient[-1]), np.finfo(float).tiny)
-        # Largest number of features whose Hessian is a dense matrix.
-        if self.svm.n_features > 2000:
+        if self.svm.n_features > 2000:  # A dense Hessian would take too much memory.
             extra = max(least - curvature.sum(), 0.0)
             svm = self.svm
 

@@ -275,8 +275,8 @@ class SplitLagrangian:
         programme = self.programme
         xi, low, high = programme.middle, programme.low, programme.high
         # The harmonic mean of recalls is zero where one is, and so are its slopes by the others: a
-        # descent that steps on such a face of the box stays there.
-        # Share of the box next to its faces that the descent leaves out at first.
+        # descent that steps on such a face of the box stays there. At first it leaves out a
+        # thousandth of the box next to its faces.
         for inset in (1e-3, 0.0) if programme.objective.kind == "smooth" else ():
             margin = inset * (high - low)
             found = minimize(

@@ -250,7 +250,7 @@ class ABPPSolver(Solver):
             return lipschitz
         slopes = constants.relative_slopes(self.slopes) if self.slopes.size else None
         found = constants.curve_lipschitz(lipschitz, self.derivatives, slopes)
-        # Share of a curve's Lipschitz constant that is kept in each iteration.
+        # The constant of a curve falls by a tenth in an iteration at most.
         kept = np.maximum(found, 0.9 * self._of_curves)
         self._of_curves = np.where(curves.is_curved, kept, 0.0)
         return np.where(curves.is_curved, kept, found)
@@ -266,7 +266,7 @@ class ABPPSolver(Solver):
             Multipliers of the iteration.
         """
         before, self._violation_before = self._violation_before, g.copy()
-        # Share of its last distance to the bound above which a constraint counts as not moving.
+        # A constraint is stuck that keeps nine tenths of its distance to the bound.
         stuck = (g * before > 0) & (np.abs(g) > 0.9 * np.abs(before))
         stuck &= (g > 0) | (multipliers > 0)
         # The dual step of such a constraint doubles in one exact iteration.

@@ -313,8 +313,7 @@ def solve_least_norm(differences: Float, losses: Float) -> tuple[Float, Bool]:
     left, sizes, right = left[:, varies], sizes[varies], right[varies]
     solution = right.T @ (left.T @ losses / sizes)
     lost = 1.0 - np.square(right).sum(axis=0)
-    # Least part of a surrogate in a combination that does not vary.
-    return solution, lost > 1e-6**2
+    return solution, lost > 1e-6**2  # Surrogates that are in a combination that does not vary.
 
 
 def _shift_scores(
@@ -425,17 +424,15 @@ def project(
 
     def is_accurate(at: Float) -> bool:
         decrease = max(at_centre - value, 0.0)
-        # Share of Q that rounding leaves.
-        return bound(at) <= ACCURACY * decrease + 1e-10 * at_centre
+        return bound(at) <= ACCURACY * decrease + 1e-10 * at_centre  # That is rounding.
 
     def end_if_accurate(at: Float) -> None:  # The last point that was tried is the new iterate.
         if is_accurate(at):
             raise StopIteration
 
-    # Pairs of L-BFGS; few of them cost many steps where surrogates compete.
-    # Share of the objective that a step of L-BFGS gains at least.
+    # L-BFGS needs many steps with fewer than twenty pairs, where surrogates compete.
     options: Any = {"gtol": 0.0, "ftol": 1e-11, "maxiter": 200, "maxcor": 20}
-    # Of the proximal weight, each to a tenth.
+    # The proximal weight falls to a tenth four times.
     for weight in proximal_weight * 0.1 ** np.arange(4 + 1):
         # The types of SciPy know no objective that returns its gradient as well.
         step = minimize(

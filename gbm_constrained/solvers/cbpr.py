@@ -287,9 +287,8 @@ class CBPRSolver(ABPPSolver):
         # A learner's coordinates are the same on all machines, and scores belong to one of them.
         gram = rows.gram(J) if self.project is None else (J := rows.reduce_sum(J)) @ J.T
         S = gram / (self.strength * (1.0 + y.sum()))
-        # Equal rows of constraints make S singular.
-        # Share of its mean eigenvalue that is added to the curvature S of the dual.
-        # Smallest number that is added, where the curvature is zero.
+        # Equal rows of constraints make S singular, so that a millionth of its mean eigenvalue is
+        # added, or 1e-12 where there is no curvature.
         return np.asarray(S + max(1e-6 * float(np.trace(S)) / y.size, 1e-12) * np.eye(y.size))
 
     def _orthonormal(self, rows: Array) -> Float:

@@ -130,10 +130,9 @@ def find_centroid(body: Body, rng: np.random.Generator) -> Float | None:
     lengths = np.linalg.norm(cube.normals, axis=1)
     ball = cube.minimize(-np.eye(d + 1)[d], np.column_stack([cube.normals, lengths]))
     inner = ball[:d]
-    # Least radius of a ball in a body, relative to its box, that has a centre.
-    if not ball[d] > 1e-10:
+    if not ball[d] > 1e-10:  # No ball of that radius, relative to the box, is in the body.
         return None
-    # Largest dimension of a body that is cut into simplices: three constraints.
+    # A body of more than four dimensions has too many simplices.
     centre = _sample_mean(cube, inner, rng) if d > 4 else _mean_of_simplices(cube, inner)
     return None if centre is None else low + sides * centre
 

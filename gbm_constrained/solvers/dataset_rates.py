@@ -611,7 +611,7 @@ class MajorizationMinimization:
             _check_promises(step, found, saddle)
             progress, asked = step.objective - found.objective, gap
             least = max(self.gap, self.tol * abs(found.objective))
-            # Share of the progress of a step that the next may leave to its bounds.
+            # The bounds of the next step may be a tenth of this step's progress apart.
             gap = max(least, min(gap, 0.1 * progress))
             step = replace(
                 found,
@@ -720,8 +720,7 @@ def find_factor(problem: RateProblem, scores: Float, losses: Losses) -> float | 
         if (problem.violations(losses.values(problem, z)) > FEASIBLE).any():
             continue
         moving = float((np.abs(z) <= 0.5).mean())
-        # Share of rows within the ramp at which a given start moves.
-        if moving >= 0.1:
+        if moving >= 0.1:  # A start moves if a tenth of the rows is within the ramp.
             return float(factor)
         if moving > most_moving:
             best, most_moving = float(factor), moving

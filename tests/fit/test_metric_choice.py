@@ -116,6 +116,24 @@ def test_a_model_of_all_rows_that_decides_otherwise_keeps_no_promise(library):
     assert returned["held_out"] - recalls.min() < 0.08
 
 
+def test_the_report_has_the_mixture_that_was_found_where_its_promise_is_not_kept():
+    """The threshold that the search found meets the gap; the model returned decides otherwise."""
+    rng = np.random.default_rng(0)
+    X, sex = rng.normal(size=(1500, 4)), rng.integers(0, 2, 1500)
+    y = (X[:, 0] + 0.7 * sex + rng.normal(size=1500) > 0.8).astype(int)
+    constraints = [gc.gap(gc.tpr(), by="sex") <= 0.05]
+    model = gc.ConstrainedLGBMClassifier(
+        constraints=constraints, maximize="g_mean", n_estimators=20, n_jobs=1, verbose=-1
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, y, sensitive_features={"sex": sex})
+    report = model.metric_report_.set_index("decisions")
+    found, returned = report["violation"].idxmin(), report["is_returned"].idxmax()
+    assert (found, returned) == ("thresholds", "argmax")
+    assert report.loc[returned, "mixture"] == report.loc[found, "held_out"]
+
+
 @BOTH
 def test_costs_and_fragility_are_told_of_a_metric(library):
     rng = np.random.default_rng(0)

@@ -136,6 +136,20 @@ def test_options_of_a_reduction_are_set(cls):
     assert solver == Reduction("gda", max_calls=30), "the user's own stays as it is"
     for copy in (clone(model), pickle.loads(pickle.dumps(model))):
         assert getattr(copy, name) == getattr(model, name)
+    model.set_params(**{name: "auto"})
+    with pytest.raises(TypeError, match=rf"{name}='auto' .* {name}=Reduction\(oracle=\.\.\.\)"):
+        model.set_params(**{f"{name}__oracle": "refit"})
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [gc.ConstrainedLogisticRegression, gc.ConstrainedRidge, gc.ConstrainedLinearSVC],
+    ids=lambda cls: cls.__name__,
+)
+@pytest.mark.parametrize("name", ["measure_on__n_folds", "guarantee__delta"])
+def test_options_of_a_parameter_that_a_linear_model_lacks_are_refused(cls, name):
+    with pytest.raises(ValueError, match=f"Invalid parameter '{name.partition('__')[0]}'"):
+        cls().set_params(**{name: 3})
 
 
 @BOTH
