@@ -199,6 +199,12 @@ def by_partition(method: Method) -> Method:
             return predict_partitions(self.to_local(), method.__name__, X, args, options)
         return method(self, X, *args, **options)
 
+    if not method.__module__.startswith("gbm_constrained."):  # Its text is for other pages.
+        name = f"{method.__module__}.{method.__qualname__}"
+        predict.__doc__ = f"""Predict each partition of a Dask collection, or tables in memory.
+
+        The arguments are those of :meth:`~{name}`.
+        """
     return predict  # type: ignore[return-value]
 
 
