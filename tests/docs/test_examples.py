@@ -1,4 +1,7 @@
-"""The examples are self-contained scripts, and their tables show what their titles promise."""
+"""The examples are self-contained scripts, and their tables show what their titles promise.
+
+The three that fit Adult ten times and more are slow; building the documentation runs them, too.
+"""
 
 import ast
 import runpy
@@ -57,6 +60,7 @@ def test_an_example_is_short_and_needs_no_other_file(script):
     assert not imported & {"argparse", *(path.stem for path in SCRIPTS)}
 
 
+@pytest.mark.slow
 def test_adult_false_positive_rates(run):
     table = run("adult_false_positive_rates")[0]["table"]
     table = table.astype({"bound": float})
@@ -81,6 +85,7 @@ def test_adult_false_positive_rates(run):
     assert row["accuracy"] == pytest.approx(plain.score(X[~train], adult.target[~train]))
 
 
+@pytest.mark.slow
 def test_adult_group_thresholds(run):
     space = run("adult_group_thresholds")[0]
     table, models, X, y = (space[name] for name in ("table", "models", "X", "y"))
@@ -216,6 +221,7 @@ def test_adult_g_mean(run):
     assert fair["low"] <= 0.05  # the constraint is not missed beyond doubt
 
 
+@pytest.mark.slow
 def test_adult_auc_fairness(run):
     space = run("adult_auc_fairness")[0]
     table, test, X, y = (space[name] for name in ("table", "test", "X", "y"))

@@ -277,7 +277,7 @@ SCRIPT = """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
-@pytest.mark.parametrize("n_kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_kills", [1, pytest.param(20, marks=pytest.mark.slow)])
 @BOTH
 def test_killed_at_random_moments(library, n_kills, tmp_path):
     """Killed within a pass, a write or the training of the model; then run again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
 from pathlib import Path
@@ -43,8 +44,13 @@ def fit_both(library, X, y, groups, constraint, rows, **options):
     return model, labels, plain.predict(X_test), np.asarray(model.predict(X_test))
 
 
-@BOTH
-@pytest.mark.parametrize("name", ACS)
+@pytest.mark.parametrize(
+    ("library", "name"),
+    [
+        pytest.param(*case, marks=[pytest.mark.slow] * (case == ("xgboost", "crossed")))
+        for case in itertools.product(CLASSIFIERS, ACS)
+    ],
+)
 def test_nine_races_of_the_census(library, name):
     """The smallest race has .06 % of the rows; accuracy was .64 and recall .00 for plain .80."""
     table = read("acs_income")
