@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 MATRIX_PYTHONS ?= python3.11 python3.12 python3.13
 MATRIX_TESTS ?= tests
 
-.PHONY: demo test test-slow test-matrix check layers coverage docs evidence clean
+.PHONY: demo wheel test test-slow test-matrix check layers coverage docs evidence clean
 
 demo:
 	$(PYTHON) -m venv --clear $(VENV)
@@ -29,6 +29,15 @@ test:
 # MATRIX_TESTS="tests/test_surface.py" runs part of the suite; no extra but that of the tests.
 test-matrix:
 	$(PYTHON) .ci/matrix.py --tests "$(MATRIX_TESTS)" $(MATRIX_PYTHONS)
+
+# The wheel and the source distribution, and the README's code with the wheel at both ends.
+wheel:
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet build twine
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) .ci/matrix.py --wheel dist/*.whl --tests "tests/docs/test_docs.py -k README.md" $(MATRIX_PYTHONS)
 
 # The checks alone, in the .venv that make test has made.
 check:

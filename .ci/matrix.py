@@ -1,8 +1,8 @@
 """Run the tests at both ends of the versions that pyproject.toml allows, over several Pythons.
 
-    python .ci/matrix.py --tests tests python3.11 python3.12 python3.13
+    python .ci/matrix.py --tests tests [--wheel dist/FILE.whl] python3.11 python3.12 python3.13
 
-For each Python that is here, an environment with the oldest declared versions of the dependencies
+The package is installed from the checkout, or from a wheel. For each Python that is here, an environment with the oldest declared versions of the dependencies
 and one with the newest. A Python that is absent is skipped with a word, and so is the oldest end
 where its packages have no wheel for so new a Python; the first Python must have both.
 """
@@ -31,8 +31,12 @@ def main() -> int:
     """Try each Python at both ends, and say how it went."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tests", default="tests", help="files or folders, in quotes")
+    parser.add_argument("--wheel", type=Path, help="wheel to install in place of the checkout")
     parser.add_argument("pythons", nargs="+")
     arguments = parser.parse_args()
+    package = ("--editable", ".[test]")
+    if arguments.wheel is not None:
+        package = (f"{arguments.wheel.resolve()}[test]",)
     with (ROOT / "pyproject.toml").open("rb") as file:
         dependencies = tomllib.load(file)["project"]["dependencies"]
 
@@ -54,14 +58,14 @@ def main() -> int:
                 continue
             constraints = folder / "constraints.txt"
             constraints.write_text("\n".join(pins))
-            installed = pinned and run(*pip, "-c", constraints, "--editable", ".[test]")
+            installed = pinned and run(*pip, "-c", constraints, *package)
             if not installed:
                 results.append((name, "FAILED: it cannot be installed"))
                 continue
             run(binary, "-m", "pip", "list", "--format", "freeze")
-            passed = run(
-                binary, "-m", "pytest", "-q", "--numprocesses", "auto", *arguments.tests.split()
-            )
+            # The command, unlike the module, does not put the checkout on the path.
+            pytest = binary.with_name("pytest")
+            passed = run(pytest, "-q", "--numprocesses", "auto", *arguments.tests.split())
             results.append((name, "passed" if passed else "FAILED"))
         tried = True
     print()
