@@ -72,17 +72,21 @@ _PLACES = {
     "Holdout": "fit.options",
     "Verdict": "evaluation.verdicts",
     "audit": "reporting.audit",
+    "constraint_scorer": "reporting.scoring",
     "format_constraint": "metrics.text",  # This knows metrics as well.
     "np_roc_band": "evaluation.np_roc",
     "parse_constraint": "metrics.text",
     "parse_constraints": "metrics.text",
+    "to_onnx": "scorers.onnx",
     "tradeoff_curve": "tradeoff",
+    "violations_of": "reporting.scoring",
 }
 _MODULES = (
     "dask",
     "datasets",
     "lightgbm",
     "metrics",
+    "mlflow",
     "plotting",
     "presets",
     "solvers",
@@ -112,6 +116,7 @@ __all__ = [
     "Verdict",
     "as_log_loss",
     "audit",
+    "constraint_scorer",
     "dataset",
     "format_constraint",
     "label",
@@ -119,7 +124,9 @@ __all__ = [
     "overall",
     "parse_constraint",
     "parse_constraints",
+    "to_onnx",
     "tradeoff_curve",
+    "violations_of",
 ]
 __all__ += _exceptions.__all__
 __all__ += _rates.__all__
