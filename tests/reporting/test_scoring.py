@@ -1,0 +1,110 @@
+"""Scores by which searches choose models that meet their constraints."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from scipy.stats import norm
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import gbm_constrained as gc
+
+SMALL = {"n_estimators": 8, "n_jobs": 1, "verbose": -1, "measure_on": "train"}
+Z = norm.ppf(0.975)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(3000, 4)), columns=list("abcd"))
+    y = (X["a"] + X["b"] + rng.normal(size=3000) > 0).astype(int)
+    return X, y, pd.DataFrame({"g": np.where(X["c"] > 0, "x", "y")})
+
+
+@pytest.fixture(scope="module")
+def model(rows):
+    return LogisticRegression().fit(rows[0][:1000], rows[1][:1000])
+
+
+def test_a_model_that_meets_its_constraints_scores_its_objective(rows, model):
+    X, y = rows[0][1000:], rows[1][1000:]
+    assert gc.constraint_scorer(gc.fpr() <= 0.5)(model, X, y) == model.score(X, y)
+    auc = sklearn.metrics.roc_auc_score(y, model.predict_proba(X)[:, 1])
+    assert gc.constraint_scorer(gc.fpr() <= 0.5, "roc_auc")(model, X, y) == pytest.approx(auc)
+    loss = gc.constraint_scorer(gc.fpr() <= 0.5, "neg_log_loss", worst=-5.0)(model, X, y)
+    assert -1.0 < loss < -0.3
+
+
+@pytest.mark.parametrize("sense", ["<=", ">="])
+def test_others_score_less_by_their_standard_errors(rows, model, sense):
+    X, y = rows[0][1000:], rows[1][1000:]
+    negatives = y == 0
+    wrong = (model.predict(X) == 1)[negatives]
+    rate, error = wrong.mean(), wrong.std() / np.sqrt(wrong.size)
+    scores = []
+    for bound in (rate + 4 * error, rate + error, rate - error, rate - 4 * error):
+        if sense == "<=":
+            rule, violation = gc.fpr() <= bound, (rate - bound) / error
+        else:
+            rule, violation = gc.tnr() >= 1 - bound, (rate - bound) / error
+        scores.append(gc.constraint_scorer(rule)(model, X, y))
+        if violation > -2:
+            assert scores[-1] == pytest.approx(-(violation + Z), rel=0.1)
+    assert scores == sorted(scores, reverse=True)
+    assert scores[0] == model.score(X, y)
+    assert gc.constraint_scorer(gc.fpr() <= 0, worst=-7.0)(model, X, y) < -7.0
+
+
+def test_constraints_are_those_of_the_model_unless_others_are_given(rows):
+    X, y, _ = rows
+    fitted = gc.ConstrainedLGBMClassifier(constraints=[gc.fpr() <= 0.3], **SMALL).fit(X, y)
+    pipeline = make_pipeline(StandardScaler(), fitted)
+    pipeline.steps[0][1].fit(X)
+    assert gc.constraint_scorer()(fitted, X, y) == fitted.score(X, y)
+    assert gc.constraint_scorer()(pipeline, X, y) == gc.constraint_scorer(gc.fpr() <= 0.3)(
+        pipeline, X, y
+    )
+    with pytest.raises(ValueError, match=r"constraint_scorer\(\[fpr\(\) <= 0.05\]\)"):
+        gc.constraint_scorer()(LogisticRegression().fit(X, y), X, y)
+
+
+def test_a_search_hands_groups_to_the_scorer(rows):
+    X, y, groups = rows
+    rule = gc.gap(gc.selection_rate(), by="g") <= 0.06
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = gc.ConstrainedLGBMClassifier(**SMALL).set_fit_request(sensitive_features=True)
+        scorer = gc.constraint_scorer(rule).set_score_request(sensitive_features=True)
+        grid = {"constraints": [[gc.gap(gc.selection_rate(), by="g") <= b] for b in (0.01, 0.5)]}
+        found = GridSearchCV(model, grid, scoring=scorer, cv=2)
+        found.fit(X, y, sensitive_features=groups)
+    for j in range(2):
+        fold = found.cv_results_[f"split{j}_test_score"]
+        assert np.isfinite(fold).all()
+    assert found.best_score_ == found.cv_results_["mean_test_score"].max()
+
+
+def test_accuracy_picks_the_loosest_bound_and_the_scorer_does_not(rows):
+    X, y, _ = rows
+    grid = {"constraints": [[gc.fpr() <= b] for b in (0.02, 0.05, 0.3)]}
+    model = gc.ConstrainedLGBMClassifier(**{**SMALL, "measure_on": "auto"})
+    by_accuracy = GridSearchCV(model, grid, scoring="accuracy", cv=2).fit(X, y)
+    ours = GridSearchCV(model, grid, scoring=gc.constraint_scorer(gc.fpr() <= 0.08), cv=2)
+    ours.fit(X, y)
+    assert by_accuracy.best_params_["constraints"][0].bound == 0.3
+    assert ours.best_params_["constraints"][0].bound < 0.3
+
+
+def test_violations_are_held_out_values_beyond_their_bounds(rows):
+    X, y, _ = rows
+    rules = [gc.fpr() <= 0.01, gc.recall() >= 0.2]
+    fitted = gc.ConstrainedLGBMClassifier(constraints=rules, **{**SMALL, "measure_on": "auto"})
+    found = gc.violations_of(make_pipeline(fitted.fit(X, y)))
+    report = fitted.constraint_report_
+    sign = np.array([1.0, -1.0])
+    np.testing.assert_allclose(found, sign * (report["held_out"] - report["bound"]))
+    assert found.index.tolist() == report["constraint"].tolist()
+    with pytest.raises(sklearn.exceptions.NotFittedError):
+        gc.violations_of(gc.ConstrainedLGBMClassifier(constraints=rules))
