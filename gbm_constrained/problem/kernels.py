@@ -88,8 +88,7 @@ of the row kernel. Multipliers always move on exact rates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property, partial, reduce
+from functools import partial, reduce
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -145,7 +144,6 @@ def clip_cap(outlier_clip: float | None) -> float:
     return np.inf if outlier_clip is None else float(np.logaddexp(0.0, outlier_clip))
 
 
-@dataclass(frozen=True, eq=False)
 class KernelTables:
     """Coefficients of the row kernel of every cell, with what kernels derive from them.
 
@@ -158,75 +156,53 @@ class KernelTables:
     cell_labels : (n_cells,). The class index of each cell.
     dtype : Precision of what :meth:`rows` returns.
     is_by_row : Whether every row is its own cell, as for several classes in several views.
+
+    Attributes
+    ----------
+    label_target : (n_cells,). T at the cell's own label.
+    other_target : (n_cells, n_classes). T with zeros at the cell's own label.
+    other_total : (n_cells,). Sum of T over the classes other than the cell's own.
+    curvature : (n_cells,). Factor of ``p (1 - p)`` in the Hessian majoriser.
+    cost_range : (n_cells,). Range of Q over classes.
+    parts : Whether there is a target of another label, an expected cost, a clipped loss.
+    margin_cost, signed_target, signed_other : (n_cells,). Of two classes: cost of predicting 1
+        over predicting 0; minus T at the cell's own label, and T at the other label, times the
+        sign of the cell's own.
     """
 
-    target: Array
-    cost: Array
-    clipped: Array
-    cell_labels: Array
-    dtype: np.dtype[Any]
-    is_by_row: bool = False
-    _looked_up: dict[tuple[bytes, int, int], Array] = field(default_factory=dict, init=False)
-    _by_sign: dict[bytes, tuple[float, float] | None] = field(default_factory=dict, init=False)
-
-    @cached_property
-    def _own(self) -> tuple[Array, Array]:
-        """Positions of the entries at the cells' own labels."""
-        positions = array_module(self.target).arange(self.cell_labels.size)
-        return positions, self.cell_labels
-
-    @cached_property
-    def label_target(self) -> Any:
-        """T at the cell's own label, (n_cells,)."""
-        return self.target[self._own]
-
-    @cached_property
-    def other_target(self) -> Array:
-        """T with zeros at the cell's own label, (n_cells, n_classes)."""
-        other = self.target.copy()
-        other[self._own] = 0.0
-        return other
-
-    @cached_property
-    def margin_cost(self) -> Any:
-        """Binary: cost of predicting 1 over predicting 0, (n_cells,)."""
-        return self.cost[:, 1] - self.cost[:, 0]
-
-    @cached_property
-    def signed_target(self) -> Any:
-        """Binary: minus T at the cell's own label, times that label's sign, (n_cells,)."""
-        return np.where(self.cell_labels > 0, -self.label_target, self.label_target)
-
-    @cached_property
-    def signed_other(self) -> Any:
-        """Binary: T at the other label, times the sign of the cell's own, (n_cells,)."""
-        return np.where(self.cell_labels > 0, self.other_total, -self.other_total)
-
-    @cached_property
-    def curvature(self) -> Any:
-        """Factor of ``p (1 - p)`` in the Hessian majoriser, (n_cells,)."""
-        return over_classes(np.add, np.abs(self.target))
-
-    @cached_property
-    def parts(self) -> tuple[bool, bool, bool]:
-        """Whether there is a target of another label, an expected cost, a clipped loss."""
-        return bool(self.other_target.any()), bool(self.cost.any()), bool(self.clipped.any())
-
-    @cached_property
-    def other_total(self) -> Any:
-        """Sum of T over the classes other than the cell's own, (n_cells,)."""
-        return over_classes(np.add, self.other_target)
-
-    @cached_property
-    def cost_range(self) -> Any:
-        """Range of Q over classes, (n_cells,)."""
-        return np.ptp(self.cost, axis=1)
+    def __init__(
+        self,
+        target: Array,
+        cost: Array,
+        clipped: Array,
+        cell_labels: Array,
+        dtype: np.dtype[Any],
+        *,
+        is_by_row: bool = False,
+    ) -> None:
+        self.target, self.cost, self.clipped = target, cost, clipped
+        self.cell_labels, self.dtype, self.is_by_row = cell_labels, dtype, is_by_row
+        self._looked_up: dict[tuple[bytes, int, int], Array] = {}
+        own = array_module(target).arange(cell_labels.size), cell_labels
+        self.label_target = target[own]
+        self.other_target = target.copy()
+        self.other_target[own] = 0.0
+        self.other_total = over_classes(np.add, self.other_target)
+        self.curvature = over_classes(np.add, np.abs(target))
+        self.cost_range = over_classes(np.maximum, cost) - over_classes(np.minimum, cost)
+        self.parts = bool(self.other_target.any()), bool(cost.any()), bool(clipped.any())
+        if target.shape[1] == 2:
+            sign = np.where(cell_labels > 0, 1.0, -1.0)
+            self.margin_cost = cost[:, 1] - cost[:, 0]
+            self.signed_target, self.signed_other = (
+                -sign * self.label_target,
+                sign * self.other_total,
+            )
 
     def rows(self, table: Array, codes: Any) -> Array:
         """Look up a table of cells for each row; a one-dimensional constant becomes shape ()."""
-        found: Array
         if self.is_by_row:
-            found = table[codes]
+            found: Array = table[codes]
             return found
         if table.ndim == 1 and (table == table[0]).all():
             return np.asarray(table[0], dtype=self.dtype)[()]
@@ -247,34 +223,33 @@ class KernelTables:
 
     def by_sign(self, table: Array) -> tuple[float, float] | None:
         """Find (u, v) with ``table = u + v s``, s the signs of labels; None if there are none."""
-        key = table.tobytes()
-        if key not in self._by_sign:
-            of_label = [table[self.cell_labels == k] for k in (0, 1)]
-            low, high = (float(entries[0]) for entries in of_label)
-            found = (of_label[0] == low).all() and (of_label[1] == high).all()
-            self._by_sign[key] = ((high + low) / 2, (high - low) / 2) if found else None
-        return self._by_sign[key]
+        if self.is_by_row:
+            return None
+        of_label = [table[self.cell_labels == k] for k in (0, 1)]
+        low, high = (float(entries[0]) for entries in of_label)
+        found = (of_label[0] == low).all() and (of_label[1] == high).all()
+        return ((high + low) / 2, (high - low) / 2) if found else None
 
 
-class BinaryRowTables:
+class BinaryRowTables(KernelTables):
     """Tables that a binary kernel reads, in which every row is its own cell.
 
     Entries are written block by block, so that they stay in cache: with a hundred constraints they
-    are most of the cost of a dual step. Labels are signs, in the dtype of the entries, and the
-    other attributes are those of :class:`KernelTables`. The curvature is written only where there
-    is a target of another label.
+    are most of the cost of a dual step. Labels are signs, in the dtype of the entries. The
+    curvature is written only where there is a target of another label.
     """
+
+    is_by_row = True
 
     def __init__(self, labels: Array) -> None:
         self.labels = labels
         self.signed_target = np.empty_like(labels)
         self.curvature = np.empty_like(labels)
         # The pages of these zeros take no memory until something is written to them.
-        zeros = array_module(labels).zeros
-        self.signed_other: Array = zeros(labels.shape, dtype=labels.dtype)
-        self.margin_cost: Array = zeros(labels.shape, dtype=labels.dtype)
-        self.clipped: Array = zeros(labels.shape, dtype=labels.dtype)
-        self.dtype: np.dtype[Any] = np.dtype(labels.dtype)  # Precision of the entries.
+        self.signed_other, self.margin_cost, self.clipped = (
+            array_module(labels).zeros(labels.shape, dtype=labels.dtype) for _ in range(3)
+        )
+        self.dtype = np.dtype(labels.dtype)  # Precision of the entries.
         self.parts = (False, False, False)
 
     def begin(self, parts: tuple[bool, bool, bool]) -> None:
@@ -315,23 +290,10 @@ class BinaryRowTables:
         if clipped is not None:
             self.clipped[rows] = clipped
 
-    def rows(self, table: Array, codes: Any) -> Any:
-        """Take the entries of a block of rows."""
-        return table[codes]
-
-    kept_rows = rows
-
-    def by_sign(self, table: Array) -> tuple[float, float] | None:
-        """Find nothing: entries differ from row to row."""
-        return None
-
     @property
-    def cost(self) -> Array:
+    def cost(self) -> Array:  # type: ignore[override]
         """Expected-cost coefficients, counted from those of the first class; (n_samples, 2)."""
         return np.stack([np.zeros_like(self.margin_cost), self.margin_cost], axis=1)
-
-
-BinaryTables: TypeAlias = KernelTables | BinaryRowTables
 
 
 class BinaryKernel:
@@ -396,7 +358,7 @@ class BinaryKernel:
     @staticmethod
     def look_up(block: KernelBlock, table: Array) -> Array:
         """Look up a one-dimensional table for each row; the result is read-only."""
-        t: BinaryTables = block.tables
+        t: KernelTables = block.tables
         parts = t.by_sign(table)
         if parts is None:
             return t.kept_rows(table, block.codes)
@@ -648,39 +610,21 @@ RAMP: ProxyName = "ramp"  # It is of one margin, and has no form for several cla
 SQUARE: ProxyName = "square"  # That of pair rates, which have no proxy by the row.
 
 
-@dataclass(frozen=True)
-class Proxy:
-    """Smooth proxy of the cost of predictions, as coefficients of the row kernel.
-
-    Parameters
-    ----------
-    is_bounded : Whether it is the expected cost of a soft decision, which the kernel computes and
-        which is bounded and not convex; a cross-entropy with soft targets otherwise, a convex
-        upper bound of the cost.
-    concavities : Bounds of the negative curvature of the proxy of a unit cost, in a binary margin
-        and in softmax scores.
-    """
-
-    is_bounded: bool
-    concavities: tuple[float, float]
-
-    def coefficients(self, cost: Array) -> tuple[Array, Array]:
-        """Compute soft targets T and expected costs Q from costs, (n_cells, n_classes) each."""
-        if self.is_bounded:
-            return np.zeros_like(cost), cost
-        return (over_classes(np.maximum, cost)[:, None] - cost) / LOG2, np.zeros_like(cost)
-
-    def concavity(self, n_classes: int) -> float:
-        """Bound the negative curvature of the proxy of a unit cost in the scores."""
-        return self.concavities[n_classes > 2]
-
-
-PROXIES: dict[ProxyName, Proxy] = {
-    "logistic": Proxy(is_bounded=False, concavities=(0.0, 0.0)),
+# Bounds of the negative curvature of the proxies of a unit cost, in a binary margin and in softmax
+# scores. The logistic one is a cross-entropy with soft targets, and convex. The others are
+# expected costs of soft decisions, which are bounded and not convex.
+CONCAVITIES: dict[ProxyName, tuple[float, float]] = {
+    "logistic": (0.0, 0.0),
     # The mean of the bounds of p and q. That of p is 1 / (6 sqrt 3) in a binary margin, and in
     # softmax scores the range 1 times the largest variance 1/2. That of q is a quarter of it.
-    "sigmoid": Proxy(is_bounded=True, concavities=(0.625 / (6.0 * 3.0**0.5), 0.3125)),
+    "sigmoid": (0.625 / (6.0 * 3.0**0.5), 0.3125),
     # The ramp has a corner at its upper end, which no curvature bounds. With its ends rounded over
     # a distance KINK it is within KINK / 16 of it.
-    RAMP: Proxy(is_bounded=True, concavities=(1.0 / (2.0 * END**2 * KINK), np.nan)),
+    RAMP: (1.0 / (2.0 * END**2 * KINK), np.nan),
 }
+
+
+def logistic_targets(cost: Array) -> Array:
+    """Compute the soft targets T by which the logistic proxy has a cost, (n_cells, n_classes)."""
+    targets: Array = (over_classes(np.maximum, cost)[:, None] - cost) / LOG2
+    return targets

@@ -383,7 +383,6 @@ class RegressionLagrangian(Lagrangian):
 
     rows: RegressionRows  # type: ignore[assignment]
     constants: RegressionConstants  # type: ignore[assignment]
-    coefficients: RegressionRows  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -399,11 +398,14 @@ class RegressionLagrangian(Lagrangian):
         self.cells, self.constraints = cells, constraints
         self.n_samples, self.total_weight = rows.n_samples, rows.total_weight
         self.constants = RegressionConstants(rows)
-        self.coefficients = rows
-        self.statistics = ()
+        self.is_tracked = False
 
     def narrow(self) -> None:
         """Keep the precision, which gradients alone are rounded from."""
+
+    def per_row(self, table: Float) -> Array:
+        """Look up a table of cells, (n_cells,), for each row: the largest entry of its cells."""
+        return self.rows.per_row(table)
 
     def at(self, margin: Array) -> RegressionPoint:  # type: ignore[override]
         """Fix the scores of all rows."""

@@ -20,7 +20,7 @@ from gbm_constrained._typing import Array, Bool, Float
 from gbm_constrained.constraints.checking import check_straight
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.data.validation import check_choice, check_integer, is_finite_number
-from gbm_constrained.problem.kernels import PROXIES, RAMP, SQUARE, ProxyName
+from gbm_constrained.problem.kernels import CONCAVITIES, RAMP, SQUARE, ProxyName
 from gbm_constrained.problem.lagrangian import STATISTICS, Lagrangian, Point
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 
@@ -457,7 +457,7 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
 
     def check(self) -> None:
         """Refuse options of a wrong type or value."""
-        check_choice("proxy", self.proxy, ["auto", *PROXIES, SQUARE])
+        check_choice("proxy", self.proxy, ["auto", *CONCAVITIES, SQUARE])
         check_integer("rounds_per_iteration", self.rounds_per_iteration, 1)
         for name in ("tau", "sigma", "outlier_clip"):
             check_positive(name, getattr(self, name), is_optional=True)

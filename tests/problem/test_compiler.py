@@ -26,7 +26,6 @@ from references import (
     random,
     seeds,
 )
-from scipy import sparse
 from sklearn import metrics
 from sklearn.base import BaseEstimator, clone
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -39,7 +38,6 @@ from gbm_constrained.data.cells import VIEW_CELLS, CellStatistics
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import JointCells, compile_constraints
 from gbm_constrained.problem.lagrangian import Lagrangian
-from gbm_constrained.problem.linear_constraints import SMALL_MATRIX, product_with
 from gbm_constrained.statistics.counts import CellCounts, functionals_of_weights
 
 
@@ -663,22 +661,6 @@ def test_opposite_rows():
         assert first.size == sum(cases[rule] for rule in some)
         left = np.delete(table, np.concatenate([first, second]), axis=0)
         assert not any((left == -row).all(axis=1).any() for row in left)
-
-
-@pytest.mark.parametrize("shape", [(7, 9), (1, 4), (5, 1), (0, 3), (130, 140), (140, 130)])
-def test_products_of_constraints_are_those_of_scipy(shape):
-    """To the last bit, whether a matrix is small or large, and where scipy sorts it in place."""
-    rng = np.random.default_rng(0)
-    matrix = sparse.random_array(shape, density=0.6, format="csr", rng=rng)
-    assert (matrix.nnz > SMALL_MATRIX) == (shape[0] >= 130)
-    matrix.indices[:2] = matrix.indices[:2][::-1].copy()
-    across, down = rng.normal(size=shape[1]), rng.normal(size=shape[0])
-    expected = matrix @ across, matrix.T @ down
-    products = product_with(matrix), product_with(matrix, transposed=True)
-    if matrix.nnz <= SMALL_MATRIX:
-        matrix.sort_indices()
-    assert np.array_equal(products[0](across), expected[0])
-    assert np.array_equal(products[1](down), expected[1])
 
 
 CONSTRAINTS = [

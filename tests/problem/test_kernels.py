@@ -22,9 +22,9 @@ from kernel_rows import (
 from scipy.special import expit, log_softmax, softmax
 
 from gbm_constrained.problem.kernels import (
+    CONCAVITIES,
     END,
     KINK,
-    PROXIES,
     BinaryKernel,
     KernelBlock,
     KernelTables,
@@ -440,10 +440,10 @@ def test_the_concavity_of_the_sigmoid_proxy_is_bounded(n_classes):
         rows.margin = scale * rng.normal(size=rows.margin.shape)
         curvature = rows.hessians()
         curvature = curvature if n_classes == 2 else np.linalg.eigvalsh(curvature).min(axis=1)
-        bound = PROXIES["sigmoid"].concavity(n_classes)
+        bound = CONCAVITIES["sigmoid"][n_classes > 2]
         assert (curvature >= -bound * spread - 1e-12).all()
         least = min(least, curvature.min())
-    assert least < -0.3 * PROXIES["sigmoid"].concavity(n_classes)
+    assert least < -0.3 * CONCAVITIES["sigmoid"][n_classes > 2]
 
 
 GRID = np.linspace(-12, 12, 4801)
@@ -532,7 +532,7 @@ def test_the_concavity_is_that_of_the_ramp_with_rounded_ends():
     assert apart.max() == pytest.approx(KINK / 16, rel=1e-3)
     h = grid[1] - grid[0]
     curvature = (rounded[2:] - 2 * rounded[1:-1] + rounded[:-2]) / h**2
-    assert -curvature.min() == pytest.approx(PROXIES["ramp"].concavity(2), rel=1e-2)
+    assert -curvature.min() == pytest.approx(CONCAVITIES["ramp"][0], rel=1e-2)
 
 
 def test_single_precision_has_the_digits_of_double():

@@ -326,7 +326,7 @@ def test_hessians_are_bounded_of_convex_problems_with_a_binary_margin(
     grad, own = (x.copy() for x in point.gradient(multipliers, None, 0.3))
     found, bound = point.gradient(multipliers, None, 0.3, learning_rate=0.7)
     np.testing.assert_array_equal(found, grad)
-    _, has_cost, has_clipped = lag.coefficients.tables(multipliers).parts
+    _, has_cost, has_clipped = lag.tables(multipliers).parts
     if n_classes > 2 or has_cost or has_clipped:
         np.testing.assert_array_equal(bound, own)
         return
@@ -485,7 +485,7 @@ def test_the_largest_entry_of_a_rows_cells(n_classes):
     rare = np.where(rng.random(size) < 0.01, 2.0, 1.0)
     tables = [rare, rng.random(size), np.ones(size), 3.0 * rare, rng.integers(0, 3, size) / 4.0]
     for table in (*tables, *tables[::-1], np.roll(rare, 1)):
-        found = np.broadcast_to(np.ravel(lag.coefficients.per_row(table)), 500)
+        found = np.broadcast_to(np.ravel(lag.per_row(table)), 500)
         by_view = [table[view.codes] for view in views]
         np.testing.assert_array_equal(found, np.max(by_view, axis=0).astype(lag.rows.dtype))
 

@@ -37,7 +37,7 @@ from gbm_constrained import calibration_error, each, gap
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.kernels import BinaryKernel, SoftmaxKernel
-from gbm_constrained.problem.rows import BLOCK, MIN_ROWS, count_threads, map_in_order
+from gbm_constrained.problem.rows import BLOCK, MIN_ROWS, count_threads
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -304,13 +304,18 @@ def test_threads_are_half_of_those_of_the_library():
     assert count_threads(-10_000) == 1
 
 
-def test_results_are_in_order():
-    assert map_in_order(lambda x: x * x, range(100), 4) == [x * x for x in range(100)]
+def test_results_of_threads_are_in_the_order_of_rows():
+    rows = build(np.arange(MIN_ROWS) % 2, [], n_threads=3).rows
+    for are_summed in (True, False):
+        found = rows.map_blocks(lambda part: part, are_summed=are_summed)
+        assert [0, *(part.stop for part in found)][:-1] == [part.start for part in found]
+        assert found[-1].stop == MIN_ROWS
 
 
 def test_an_error_of_a_thread_reaches_the_caller():
+    rows = build(np.arange(MIN_ROWS) % 2, [], n_threads=2).rows
     with pytest.raises(ZeroDivisionError):
-        map_in_order(lambda x: 1 / x, [1, 0], 2)
+        rows.map_blocks(lambda part: 1 / part.start)
 
 
 SMALL = {"min_group_size": 1}

@@ -54,7 +54,7 @@ def coefficients(lagrangian, multipliers):
 
 def looked_up(lagrangian, multipliers):
     """The same by shared partitions, and the number of partitions."""
-    parts = list(lagrangian.coefficients.views.look_up(multipliers[:, None]))
+    parts = list(lagrangian.views.look_up(multipliers[:, None]))
     total = np.zeros((lagrangian.n_samples, 2))
     for view, tables in parts:
         for k, table in enumerate(tables):  # no loss where no constraint is about one
@@ -92,7 +92,7 @@ def test_views_share_the_attributes_of_active_constraints():
     """Ten masks make a partition, which is made anew when most of them are idle."""
     y, cells, constraints = compiled(40)
     lagrangian = Lagrangian(y, cells, constraints)
-    views = lagrangian.coefficients.views
+    views = lagrangian.views
     assert len(cells.views) == 5
     multipliers = np.zeros(len(constraints))
     multipliers[:40:2] = 1.0  # five in each of four views
@@ -147,8 +147,8 @@ def test_partitions_are_made_again_as_they_were(seed):
     for _ in range(12):
         multipliers = rng.gamma(1.0, size=len(constraints)) * (rng.random(len(constraints)) < 0.2)
         looked_up(one, multipliers)
-    other.coefficients.views.pack(one.coefficients.views.packed)
-    parts = [list(lag.coefficients.views.look_up(multipliers[:, None])) for lag in (one, other)]
+    other.views.pack(one.views.packed)
+    parts = [list(lag.views.look_up(multipliers[:, None])) for lag in (one, other)]
     assert len(parts[0]) == len(parts[1])
     for (view, tables), (again, same) in zip(*parts, strict=True):
         np.testing.assert_array_equal(view.small_codes, again.small_codes)
@@ -181,9 +181,9 @@ def test_the_largest_entry_after_other_constraints_were_active(by_constraint):
         if not by_constraint:
             table = rng.integers(0, 3, len(cells)) / 4.0
         by_view = [table[view.codes] for view in cells.views]
-        found = np.broadcast_to(lagrangian.coefficients.per_row(table), y.size)
+        found = np.broadcast_to(lagrangian.per_row(table), y.size)
         np.testing.assert_array_equal(found, np.max(by_view, axis=0))
-        partitions = list(lagrangian.coefficients.views.largest(table))
+        partitions = list(lagrangian.views.largest(table))
         assert (len(partitions) < len(cells.views)) or not by_constraint or not active.any()
 
 
@@ -193,7 +193,7 @@ def test_a_row_has_in_a_partition_what_its_cells_have_in_the_members():
     lagrangian = Lagrangian(y, cells, constraints)
     active = np.arange(len(constraints)) % 3 == 0
     looked_up(lagrangian, active.astype(float))
-    views = lagrangian.coefficients.views
+    views = lagrangian.views
     assert sorted(v for place in views._shared for v in place.members) == [
         *range(len(cells.views))
     ]
