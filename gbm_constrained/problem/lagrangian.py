@@ -270,7 +270,7 @@ class Point:
 
         Losses are those of each cell, or of all rows where no constraint needs cells; under a cap,
         they are summed a second time, clipped. Tables of pairs may be from bins of scores unless
-        `is_exact`.
+        `is_exact`, as reports show them.
         """
         rows, n_cells = self.problem, len(self.problem.cells)
         decided = self.lagrangian.track_decisions(self.margin)
@@ -321,10 +321,6 @@ class Point:
             of_rows = losses[0] if inside is None else losses[0] * inside[block]
             sums = [np.array([float(of_rows.sum())])]
         return np.stack(decided) if decided else 0.0, np.stack(sums)
-
-    def exact_statistics(self) -> CellStatistics:
-        """Compute cell statistics as reports show them: no table of pairs is from bins."""
-        return self.statistics(is_exact=True)
 
     def losses(self) -> Float:
         """Compute the cross-entropy of each row."""
@@ -765,21 +761,25 @@ class Lagrangian:
         self.is_tracked = rows.has_several_views and rows.array_module is np
         self._decided: Array | None = None
         self._decided_weight = np.zeros((rows.n_classes - 1, len(cells) * self.is_tracked))
-        self._row_tables: BinaryRowTables | None = None
-        self._forget()
-
-    def _forget(self) -> None:
-        """Forget all tables, whose precision has changed."""
         self._tables: tuple[Float, KernelTables] | None = None
-        self._row_tables = None
+        self._row_tables: BinaryRowTables | None = None
         self._entries: tuple[bytes, Array] | None = None
 
     def narrow(self) -> None:
-        """Compute in the precision of the returned gradients from now on, for two classes only."""
-        before = self.rows.dtype
-        self.rows.narrow()
-        if self.rows.dtype != before:
-            self._forget()
+        """Compute in the precision of the returned gradients from now on, for two classes only.
+
+        A margin keeps its sign in single precision, but scores of several classes may tie, and
+        their exponentials are taken in double precision anyway.
+        """
+        rows = self.rows
+        if rows.dtype == rows.gradient_dtype or rows.n_classes > 2:
+            return
+        rows.dtype = rows.gradient_dtype
+        rows.labels = rows.labels.astype(rows.dtype)
+        rows.probability = np.empty_like(rows.buffers[0])
+        if rows.weight is not None:
+            rows.weight = rows.weight.astype(rows.dtype)
+        self._tables = self._row_tables = self._entries = None  # They have the old precision.
 
     def state(self) -> dict[str, Any]:
         """Collect what the last scores have changed in statistics, to go on to the last bit."""

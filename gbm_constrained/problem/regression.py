@@ -169,8 +169,8 @@ class RegressionPoint:
         self.problem, self.margin, self.width, self.slopes = problem, margin, width, slopes
         self.prediction = problem.objective.predict(margin)
 
-    def statistics(self) -> CellStatistics:
-        """Compute the mean of each row function in each cell, and the mean loss."""
+    def statistics(self, *, is_exact: bool = True) -> CellStatistics:
+        """Compute the mean of each row function in each cell, and the mean loss: always exact."""
         p = self.problem
         means = np.empty((len(p.cells), len(p.functions)))
         for s, function in enumerate(p.functions):
@@ -179,8 +179,6 @@ class RegressionPoint:
         loss = p.mean(p.objective.values(p.targets, self.margin))
         every = np.full(len(p.cells), loss)
         return CellStatistics(means, every, every)
-
-    exact_statistics = statistics
 
     def gradient(
         self,

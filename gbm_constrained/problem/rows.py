@@ -192,7 +192,8 @@ class WeightedCells:
     @cached_property
     def density(self) -> Float:
         """Total weight over that of each cell; zero for empty cells."""
-        return self._density_of(self.cell_weight)
+        weight = self.cell_weight
+        return np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
 
     @cached_property
     def effective_weight(self) -> Float:
@@ -205,9 +206,7 @@ class WeightedCells:
     @cached_property
     def effective_density(self) -> Float:
         """Total weight over the effective one of each cell; zero for empty cells."""
-        return self._density_of(self.effective_weight)
-
-    def _density_of(self, weight: Float) -> Float:
+        weight = self.effective_weight
         return np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
 
     def scale_concavity(self, of_cells: Float) -> Float:
@@ -332,20 +331,6 @@ class ProblemRows(WeightedCells):
         self.idle_buffers = self.buffers
         if self.n_classes == 2 and self.n_samples < 1 << 20 and xp is np:
             self.idle_buffers = np.empty_like(gradient), np.empty_like(gradient)
-
-    def narrow(self) -> None:
-        """Compute in the precision of the returned gradients from now on, for two classes only.
-
-        A margin keeps its sign in single precision, but scores of several classes may tie, and
-        their exponentials are taken in double precision anyway.
-        """
-        if self.dtype == self.gradient_dtype or self.n_classes > 2:
-            return
-        self.dtype = self.gradient_dtype
-        self.labels = self.labels.astype(self.dtype)
-        self.probability = np.empty_like(self.buffers[0])
-        if self.weight is not None:
-            self.weight = self.weight.astype(self.dtype)
 
     def blocks(self, size: int = BLOCK) -> Iterator[slice]:
         """Iterate over blocks of rows that fit in cache, or on a graphics card in its memory."""

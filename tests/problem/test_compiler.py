@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from random_rows import (
     CLASS_COUNTS,
     N,
-    decisions,
     draw,
     log_probability,
     measure,
@@ -99,12 +98,6 @@ def test_a_constraint_on_rows_without_weight():
     assert "positive sample_weight" in message
 
 
-def test_a_mask_of_another_length():
-    constraint = gc.error_rate(on=np.ones(4, bool)) <= 0.1
-    with pytest.raises(ValueError, match="a mask of 4 rows, but the training data have 3 rows"):
-        compile_constraints([constraint], Rows(np.array([0, 1, 1]), np.arange(2)))
-
-
 MASK = np.array([True, False, True, True, False])
 OLD = [0, 1, 1, 0, 1]
 
@@ -153,7 +146,7 @@ def every_kind(p, rng):
             yield gc.ratio(gc.tnr(1), **options) >= rng.uniform(0.3, 1)
 
 
-@random(30)
+@random(8)
 @given(seed=seeds, extreme=st.sampled_from([None, -1.0, 1.0]))
 def test_the_linear_rows_mean_what_was_written(seed, extreme):
     """A constraint is satisfied where and only where all its rows are at most zero."""
@@ -172,7 +165,7 @@ def test_the_linear_rows_mean_what_was_written(seed, extreme):
 
 
 def test_many_ratios_as_linear_rows():
-    """Goh et al. (2016), Appendix B: on 2,000 random predictions, by direct evaluation."""
+    """Goh et al. (2016), Appendix B: on random predictions, by direct evaluation."""
     p = Problem(0, n=40, weighted=False)
     old, y = p.other, p.codes
     k = {"precision": 0.6, "f1": 0.55, "win_loss": 1.2, "win_change": 0.5}
@@ -183,7 +176,7 @@ def test_many_ratios_as_linear_rows():
     lagrangian = Lagrangian(p.codes, cells, compiled)
     rng = np.random.default_rng(1)
     met = np.zeros(4)
-    for _ in range(2000):
+    for _ in range(200):
         predicted = rng.random(40) < rng.choice([0.02, 0.3, 0.5, 0.9])
         if rng.random() < 0.5:  # nearer the truth
             predicted = np.where(rng.random(40) < 0.4, y == 1, predicted)
@@ -205,10 +198,10 @@ def test_many_ratios_as_linear_rows():
         values = compiled.values(compiled.functionals(statistics))
         np.testing.assert_allclose(values, fractions, **EXACT)
         met += g <= 1e-12
-    assert ((met > 100) & (met < 1900)).all()
+    assert ((met > 10) & (met < 190)).all()
 
 
-@random(2)
+@random(1)
 @given(seed=seeds)
 def test_many_masks_are_spread_over_views(seed):
     """Forty masks would make 2^40 cells; each constraint still counts its own rows."""
@@ -243,13 +236,13 @@ def test_many_masks_are_spread_over_views(seed):
     np.testing.assert_allclose(lagrangian.total_weight, p.weight.sum(), **EXACT)
 
 
-@random(40)
+@random(6)
 @given(seed=seeds, a=st.floats(-3, 3), b=st.floats(0.1, 3))
 def test_the_value_of_a_combination_is_the_combination_of_values(seed, a, b):
     p = Problem(seed, n=60)
     x, y, z = gc.tpr(on={"sex": "F"}), gc.fpr(), gc.log_loss()
     vx, vy, vz = p.value(x), p.value(y), p.value(z)
-    for rate, expected in {
+    expected = {
         x + y: vx + vy,
         x - y: vx - vy,
         -x + 1: 1 - vx,
@@ -263,10 +256,10 @@ def test_the_value_of_a_combination_is_the_combination_of_values(seed, a, b):
         sum([x, y, z]): vx + vy + vz,
         x + x - 0.5 * x: 1.5 * vx,
         0.5 * (x + (y - x)) + x: 0.5 * vy + vx,
-    }.items():
-        low, high = rate.range
-        bound = min(max(0.3, low), high)
-        np.testing.assert_allclose(p.measured(rate <= bound)[0][0], expected, **EXACT)
+    }
+    bounds = [min(max(0.3, rate.range[0]), rate.range[1]) for rate in expected]
+    stated = [rate <= bound for rate, bound in zip(expected, bounds, strict=True)]
+    np.testing.assert_allclose(p.measured(*stated)[0], [*expected.values()], **EXACT)
 
 
 class Counting(BaseEstimator):
@@ -341,13 +334,6 @@ def test_of_many_values_some_are_named():
     assert f"the values of 'id' are [{first} and {p.n - 20} more]." in str(error.value)
 
 
-def test_rows_without_weight_are_refused():
-    p = Problem(0)
-    p.weight[p.sex == "F"] = 0.0
-    with pytest.raises(ValueError, match="is taken over rows whose total weight is zero"):
-        p.measured(gc.fpr(on={"sex": "F"}) <= 0.1)
-
-
 @pytest.mark.parametrize(
     "rate", [gc.fpr, gc.fnr, gc.tpr, gc.tnr, gc.recall, gc.selection_rate, gc.precision, gc.f1]
 )
@@ -371,69 +357,6 @@ def test_an_attribute_soup_is_refused():
     masks = tuple(p.rng.random((25, p.n)) < 0.9)
     with pytest.raises(ValueError, match=r"one constraint looks at 2[56] attributes"):
         p.measured(gc.error_rate(on=masks) <= 0.1)
-
-
-def brute_force(constraint, y, margin, weight):
-    """Weighted mean over selected rows, row by row."""
-    (term,) = constraint.terms
-    first = term.name
-    total = value = 0.0
-    log_p, predicted = log_probability(margin), decisions(margin)
-    for i in range(y.size):
-        inside = True
-        if first.startswith("class_error"):
-            inside = y[i] == int(first[len("class_error(") : -1])
-        elif first in {"fpr", "fnr"}:
-            inside = y[i] == (first == "fnr")
-        for selector in term.on:
-            if hasattr(selector, "to_array"):
-                inside &= bool(selector.to_array()[i])
-            elif hasattr(selector, "value"):
-                inside &= bool(y[i] == selector.value)
-        if inside:
-            total += weight[i]
-            value += weight[i] * (-log_p[i, y[i]] if first == "log_loss" else predicted[i] != y[i])
-    return value / total
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
-def test_rates_are_what_counting_row_by_row_gives(n_classes, weighted):
-    y, margin, weight, masks = draw(n_classes)
-    constraints = some_constraints(n_classes, masks)
-    w = weight if weighted else np.ones(N)
-    found = measure(constraints, y, margin, weight if weighted else None)
-    expected = [brute_force(c, y, margin, w) for c in constraints]
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
-@pytest.mark.parametrize("subset", [False, True])
-def test_rates_are_those_of_scikit_learn(n_classes, subset):
-    y, margin, weight, masks = draw(n_classes, seed=1)
-    on = masks[0] if subset else np.ones(N, dtype=bool)
-    mask = {"on": masks[0]} if subset else {}
-    constraints = [gc.error_rate(**mask) <= 0.1, gc.log_loss(**mask) <= 0.1]
-    constraints += [gc.class_error(k, **mask) <= 0.1 for k in range(n_classes)]
-    found = measure(constraints, y, margin, weight)
-    rows = {"sample_weight": weight[on]}
-    predicted, truth = decisions(margin)[on], y[on]
-    probability = np.exp(log_probability(margin))[on]
-    labels = np.arange(n_classes)
-    recall = metrics.recall_score(truth, predicted, labels=labels, average=None, **rows)
-    expected = [
-        metrics.zero_one_loss(truth, predicted, **rows),
-        metrics.log_loss(truth, probability, labels=labels, **rows),
-        *(1 - recall),
-    ]
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-15)
-
-
-def test_false_positive_and_negative_rates_are_those_of_the_confusion_matrix():
-    y, margin, weight, _ = draw(2, seed=2)
-    confusion = metrics.confusion_matrix(y, margin > 0, sample_weight=weight, normalize="true")
-    found = measure([gc.fpr() <= 0.1, gc.fnr() <= 0.1], y, margin, weight)
-    np.testing.assert_allclose(found, [confusion[0, 1], confusion[1, 0]], rtol=1e-12)
 
 
 @pytest.mark.parametrize("n_classes", CLASS_COUNTS)
@@ -676,7 +599,7 @@ OF_AMOUNTS = [
 ]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10_000), st.booleans(), st.booleans())
 def test_functionals_of_joint_counts_are_those_of_the_compiler(seed, is_weighted, is_part):
     rng = np.random.default_rng(seed)
@@ -765,7 +688,7 @@ BINARY_METRICS = {
 
 @pytest.mark.parametrize("name", BINARY_METRICS)
 @pytest.mark.parametrize("by", ["sex", "region", ["sex", "region"]])
-@random(4)
+@random(1)
 @given(seed=seeds)
 def test_comparisons_are_those_of_fairlearn(name, by, seed):
     fairlearn = pytest.importorskip("fairlearn.metrics")
@@ -812,7 +735,7 @@ def test_comparisons_are_those_of_fairlearn(name, by, seed):
     np.testing.assert_allclose(alone.functionals(st_), frame.by_group.to_numpy(), **EXACT)
 
 
-@random(20)
+@random(4)
 @given(seed=seeds)
 def test_a_reference_group_is_compared_with_all_others(seed):
     p = Problem(seed)
@@ -853,7 +776,7 @@ def test_a_reference_makes_two_rows_for_each_group():
     assert len(p.measured(gc.gap(gc.tpr(), **options) <= 0.1)[3].rows) == 6
 
 
-@random(20)
+@random(4)
 @given(seed=seeds)
 def test_a_ratio_of_rates_that_are_zero_is_one(seed):
     """Weights leave 1e-16 of a rate that is zero, and no group is worse than another."""

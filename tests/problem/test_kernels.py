@@ -242,7 +242,7 @@ def test_the_softmax_hessian_bounds_each_second_derivative(n_classes, parts):
         np.testing.assert_allclose(hess, second, rtol=1e-10)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     margin=st.floats(-30, 30), step=st.floats(-60, 60), y=st.integers(0, 1),
     target=st.lists(st.floats(0.01, 50), min_size=2, max_size=2), rate=st.floats(0.01, 1),
@@ -477,7 +477,7 @@ def test_the_ramp_is_as_steep_at_zero_as_the_probability():
     assert gradient[3] == expit(0.0) * (1 - expit(0.0)) == rate_lipschitz(2)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(reference=st.floats(-10, 10), cost=st.floats(0.01, 50), sign=st.sampled_from([-1, 1]))
 @example(reference=END, cost=1.0, sign=1)
 @example(reference=-END, cost=1.0, sign=-1)

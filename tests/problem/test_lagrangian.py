@@ -11,7 +11,6 @@ from lagrangians import (
     CLIP,
     DTYPES,
     KINDS,
-    PROXIES,
     N,
     build,
     draw,
@@ -221,6 +220,10 @@ def test_scores_of_another_shape_are_refused(n_classes):
     assert f"scores of shape {margin.shape}, got {margin[:-1].shape}" in str(error.value)
 
 
+# Losses alone are clipped.
+KINDS_AND_CLIPS = [*((kind, None) for kind in KINDS), ("loss", CLIP), ("several", CLIP)]
+
+
 def differences(function, margin, h=1e-5):
     """Central differences of a scalar function, one score at a time."""
     result = np.empty_like(margin)
@@ -231,8 +234,7 @@ def differences(function, margin, h=1e-5):
     return result
 
 
-@pytest.mark.parametrize("clip", [None, CLIP])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "clip"), KINDS_AND_CLIPS)
 @pytest.mark.parametrize(("n_classes", "proxy"), CASES)
 def test_derivatives_are_central_differences(n_classes, kind, proxy, clip):
     """Gradient / W of the value, and Hessian products of the gradient; weights, class factors."""
@@ -256,7 +258,7 @@ def test_derivatives_are_central_differences(n_classes, kind, proxy, clip):
     np.testing.assert_allclose(product, (up - down) / (2 * h), rtol=1e-6, atol=1e-7)
 
 
-@settings(derandomize=True, deadline=None, max_examples=80)
+@settings(derandomize=True, deadline=None, max_examples=20)
 @given(
     st.sampled_from(CASES),
     st.sampled_from(KINDS),
@@ -311,9 +313,8 @@ def test_hessians_bound_the_second_derivatives(n_classes, kind, proxy):
         np.testing.assert_allclose(hess, second, rtol=1e-9)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "clip"), KINDS_AND_CLIPS)
 @pytest.mark.parametrize(("n_classes", "proxy"), CASES)
-@pytest.mark.parametrize("clip", [None, CLIP])
 def test_hessians_are_bounded_of_convex_problems_with_a_binary_margin(
     n_classes, kind, proxy, clip
 ):
@@ -422,8 +423,7 @@ def test_a_hessian_floor_keeps_confident_rows_from_a_zero_hessian():
     np.testing.assert_allclose(found, [1e-16, 2e-16, 0.75], rtol=1e-12)
 
 
-@pytest.mark.parametrize("clip", [None, CLIP])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("weighted", "clip"), [(False, None), (True, CLIP)])
 @pytest.mark.parametrize(("n_classes", "proxy"), [c for c in CASES if c[0] <= 3])
 def test_several_views_are_one(n_classes, weighted, proxy, clip):
     """Constraints in several views have the derivatives and the counts of one partition.
@@ -528,9 +528,8 @@ def check_equal(here, there, margin, *, learning_rate=0.0):
         )
 
 
-@pytest.mark.parametrize("proxy", PROXIES)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+@pytest.mark.parametrize("kind", ["none", "mixed", "several"])
+@pytest.mark.parametrize(("n_classes", "proxy"), CASES)
 def test_rows_on_a_card_give_the_same_numbers(n_classes, kind, proxy):
     """With weights, a clipped loss and the bound of steps that do not overshoot."""
     y, margin, weight, masks = draw(n_classes)

@@ -62,7 +62,7 @@ def looked_up(lagrangian, multipliers):
     return total, len(parts)
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(derandomize=True, deadline=None, max_examples=8)
 @given(
     st.integers(8, 33),
     st.booleans(),
@@ -138,7 +138,7 @@ def test_cells_of_a_part_in_other_proportions_stay_as_they_are():
     assert n_partitions == len(cells.views)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_partitions_are_made_again_as_they_were(seed):
     """From the constraints they are by, in their order."""
     y, cells, constraints = compiled(24, seed=seed)
