@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import run_on_machines
 from pair_kernels import N_CELLS, draw, slow_gradient, slow_hessian_product, slow_table
-from pair_references import PairData, count_pairs, smooth
+from pair_references import PairData, count_pairs
 from scipy import sparse
-from scipy.special import expit, log_softmax, logit, softmax
+from scipy.special import expit, log_softmax
 from sklearn.metrics import roc_auc_score
 
 import gbm_constrained as gc
@@ -81,21 +81,6 @@ def test_densities_are_within_their_bound(seed, spread, bins):
         assert np.all(np.abs(found - expected) <= scale * (width**2 / 32 + 1e-12))
     error = kernel.table(margin) - slow_table(margin, cells, weight, expit)
     assert np.nanmax(np.abs(error)) <= width**2 / 41 + 1e-12
-
-
-def test_density_gradient_is_the_slope_of_the_smoothed_rates():
-    margin, cells, weight, coefficients = draw(1, n=80)
-    gradient = DensityKernel(cells, weight, N_CELLS).gradient(margin, coefficients)[0]
-    step, found = 1e-4, np.empty(margin.size)
-    for i in range(margin.size):
-        ends = []
-        for sign in (-1, 1):
-            moved = margin.copy()
-            moved[i] += sign * step
-            table = slow_table(moved, cells, weight, expit)
-            ends.append(np.nansum(coefficients * table))
-        found[i] = weight.sum() * (ends[1] - ends[0]) / (2 * step)
-    np.testing.assert_allclose(gradient, found, rtol=0, atol=1e-5 * np.abs(found).max())
 
 
 def test_smoothed_table_is_the_mean_over_all_pairs():
@@ -213,22 +198,6 @@ def test_square_hessian_is_between_zero_and_twice_its_diagonal():
     assert np.linalg.eigvalsh(2 * diagonal - full)[0] > -1e-9
 
 
-def test_square_kernel_is_the_saddle_form_at_its_optimum():
-    margin, cells, weight, _ = draw(8)
-    c1, c2, price = 0.5, 1.0, 0.7
-    weights = np.bincount(cells, weight, N_CELLS)
-    u, v = (np.isin(np.arange(N_CELLS), some) for some in ([0, 1], [1, 3]))
-    prices = price * np.outer(weights * v, weights * u) / (weights @ v) / (weights @ u)
-    # Min over a and b, max over alpha: equation 7 with the corrected G of twice the root of c1.
-    a, b = (np.average(margin[w[cells]], weights=weight[w[cells]]) for w in (u, v))
-    alpha = np.sqrt(c1) * (a - b)
-    in_u, in_v = (w[cells] * weight.sum() / (weights @ w) for w in (u, v))
-    of_u = in_u * (2 * c1 * (margin - a - c2) + 2 * np.sqrt(c1) * alpha)
-    of_v = in_v * (2 * c1 * (margin - b + c2) - 2 * np.sqrt(c1) * alpha)
-    gradient = SquareKernel(cells, weight, N_CELLS).gradient(margin, prices)[0]
-    np.testing.assert_allclose(gradient, price * weight * (of_u + of_v), rtol=0, atol=1e-10)
-
-
 def test_opposite_surrogates_are_at_least_half_on_average():
     margin, cells, weight, _ = draw(10)
     table = SquareKernel(cells, weight, N_CELLS).table(margin)[:-1, :-1]
@@ -325,55 +294,6 @@ def test_many_bins_come_close_to_the_exact_table():
         pair_table(scores, cells, None, 8, bins=4096) - pair_table(scores, cells, None, 8)
     )
     assert error.max() < 2e-5
-
-
-@pytest.fixture
-def population():
-    """Make scores with ties, labels, groups of two kinds and weights."""
-    rng = np.random.default_rng(3)
-    n = 300
-    y, group = rng.integers(0, 2, n), rng.integers(0, 2, n)
-    scores = (rng.normal(size=n) + y + 0.5 * group).round(1)
-    return scores, y, group, rng.uniform(0.2, 2.0, n)
-
-
-def rate_between(scores, weight, u, v):
-    """Compute the pair rate of two masks by the table over the cells that they make."""
-    cells = 2 * u.astype(int) + v
-    of_cells = np.bincount(cells, weight, 4)
-    table = pair_table(scores, cells, weight, 4)
-    return pair_rate(table, of_cells * [0, 0, 1, 1], of_cells * [0, 1, 0, 1])
-
-
-def test_auc_is_that_of_scikit_learn(population):
-    scores, y, group, weight = population
-    for inside in (np.ones(y.size, bool), group == 0, group == 1):
-        found = rate_between(scores, weight, inside & (y == 1), inside & (y == 0))
-        of_rows = y[inside], scores[inside]
-        expected = roc_auc_score(*of_rows, sample_weight=weight[inside])
-        assert found == pytest.approx(expected, rel=0, abs=EXACT)
-
-
-@pytest.mark.parametrize("bins", [None, 64])
-def test_tables_do_not_depend_on_order_names_scale_and_location(population, bins):
-    scores, y, group, weight = population
-    cells = 2 * group + y
-    table = pair_table(scores, cells, weight, 4, bins=bins)
-    order = np.random.default_rng(0).permutation(y.size)
-    moved = pair_table(scores[order], cells[order], weight[order], 4, bins=bins)
-    renamed = pair_table(scores, np.array([2, 3, 0, 1])[cells], weight, 4, bins=bins)
-    doubled = pair_table(scores, cells, 2 * weight, 4, bins=bins)
-    for other in (moved, renamed[[2, 3, 0, 1]][:, [2, 3, 0, 1]], doubled):
-        np.testing.assert_allclose(other, table, rtol=0, atol=EXACT)
-    shifted = pair_table(scores + 4.0, cells, weight, 4)
-    np.testing.assert_allclose(shifted, pair_table(scores, cells, weight, 4), rtol=0, atol=EXACT)
-
-
-def test_whole_weights_are_copies_of_rows(population):
-    scores, y, _, _ = population
-    times = np.random.default_rng(1).integers(0, 4, y.size)
-    copies = pair_table(np.repeat(scores, times), np.repeat(y, times), None, 2)
-    np.testing.assert_allclose(pair_table(scores, y, times, 2), copies, rtol=0, atol=EXACT)
 
 
 def test_equal_scores_are_all_ties():
@@ -527,53 +447,6 @@ def test_tables_of_many_rows_are_from_bins_in_training():
     binned = lagrangian.at(data.margin).statistics().pairs
     np.testing.assert_allclose(binned, exact, rtol=0, atol=1e-5)
     assert not np.array_equal(binned, exact)
-
-
-def smooth_value(data, margin, multipliers, rules):
-    """The smoothed rules, weighted by their multipliers, by all pairs."""
-    total, at = 0.0, iter(multipliers)
-    for name, by in rules:
-        column = getattr(data, by)
-        rates = [
-            data.count(*sides(data, name, column == g), margin, smooth) for g in np.unique(column)
-        ]
-        for i in range(len(rates)):
-            for j in range(len(rates)):
-                if i != j:
-                    total += next(at) * (rates[i] - rates[j])
-    return total
-
-
-OF_SEVERAL = {"auc": auc(1), "cross": cross_auc(1), "rank": mean_rank(1)}
-
-
-@pytest.mark.parametrize(
-    ("n_classes", "name"), [*((2, name) for name in RATES), *((3, name) for name in OF_SEVERAL)]
-)
-def test_gradients_are_those_of_smoothed_pairs(n_classes, name):
-    data = PairData(7, n=60, n_classes=n_classes)
-    rate = (RATES if n_classes == 2 else OF_SEVERAL)[name]
-    rules = [gap(rate, by="sex", **SMALL) <= 0.1, gap(rate, by="region", **SMALL) <= 0.1]
-    lagrangian = data.lagrangian(*rules)
-    multipliers = np.random.default_rng(1).gamma(1.0, size=len(lagrangian.constraints))
-    bare = lagrangian.at(data.margin).gradient(np.zeros(multipliers.size))[0].copy()
-    gradient, hessian = (x.copy() for x in lagrangian.at(data.margin).gradient(multipliers))
-    found = (gradient - bare) / lagrangian.total_weight
-
-    def value(margin):
-        p = softmax(margin, axis=1)[:, 1] if n_classes > 2 else None
-        score = margin if p is None else logit(p)
-        return smooth_value(data, score, multipliers, [(name, "sex"), (name, "region")])
-
-    h = 1e-5
-    for i in (0, 7, 21, 40):
-        for k in range(1 if n_classes == 2 else 3):
-            at = (i,) if n_classes == 2 else (i, k)
-            step = np.zeros_like(data.margin)
-            step[at] = h
-            numeric = (value(data.margin + step) - value(data.margin - step)) / (2 * h)
-            assert found[at] == pytest.approx(numeric, rel=1e-3, abs=2e-7)
-    assert (hessian >= np.abs(gradient - bare) - 1e-9).all()
 
 
 @pytest.mark.parametrize("name", [*RATES])

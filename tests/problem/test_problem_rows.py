@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
 import tracemalloc
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -36,7 +33,6 @@ import gbm_constrained as gc
 from gbm_constrained import calibration_error, each, gap
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
-from gbm_constrained.problem.kernels import BinaryKernel, SoftmaxKernel
 from gbm_constrained.problem.rows import BLOCK, MIN_ROWS, count_threads
 
 
@@ -207,60 +203,6 @@ def test_no_array_of_rows_times_constraints(n_classes, weighted):
     finally:
         tracemalloc.stop()
     assert peak < 3 * 8 * n
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_building_with_many_constraints_needs_few_vectors(n_classes):
-    n = 200_000
-    rng = np.random.default_rng(15)
-    y = rng.integers(0, n_classes, n)
-    constraints = sixty_four(rng.random((2, n)) < 0.5, n_classes)
-    tracemalloc.start()
-    try:
-        build(y, constraints)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 8 * n * (6 + 3 * n_classes)
-
-
-@contextlib.contextmanager
-def count_calls(functions):
-    """Count the calls of functions by the profiler of Python, which changes nothing."""
-    names = {function.__code__: function.__name__ for function in functions}
-    counts = Counter()
-
-    def profile(frame, event, _):
-        if event == "call" and frame.f_code in names:
-            counts[names[frame.f_code]] += 1
-
-    sys.setprofile(profile)
-    try:
-        yield counts
-    finally:
-        sys.setprofile(None)
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_one_fused_pass_whatever_the_number_of_constraints(n_classes):
-    """Each kernel is called once for each block of rows, for 1 constraint as for 64."""
-    n = 2 * BLOCK + 5
-    rng = np.random.default_rng(16)
-    y = rng.integers(0, n_classes, n)
-    margin = rng.normal(size=n if n_classes == 2 else (n, n_classes))
-    masks = rng.random((2, n)) < 0.5
-    kernel = BinaryKernel if n_classes == 2 else SoftmaxKernel
-    functions = [
-        getattr(kernel.gradient, "__func__", kernel.gradient), kernel.link, kernel.loss,
-    ]  # fmt: skip
-    for constraints in ([gc.class_error(0) <= 0.1], sixty_four(masks, n_classes)):
-        lagrangian = build(y, constraints)
-        with count_calls(functions) as counts:
-            point = lagrangian.at(margin)
-            point.statistics()
-            point.gradient(np.ones(len(constraints)))
-        blocks = 3 if n_classes == 2 else 5  # of several scores each, half as many rows
-        assert counts == {"gradient": blocks, "link": blocks, "loss": blocks}
 
 
 @pytest.mark.parametrize(("n_classes", "kind"), [(2, "mixed"), (3, "several")])

@@ -1,7 +1,5 @@
 """Views that share look-ups give each row what it has in all of them."""
 
-import copy
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -155,19 +153,6 @@ def test_partitions_are_made_again_as_they_were(seed):
         np.testing.assert_array_equal(np.array(tables), np.array(same))
 
 
-def test_a_restored_lagrangian_counts_decisions_on_to_the_last_bit():
-    """Sums of weights from one iteration to the next end in other digits than sums of all rows."""
-    y, cells, constraints = compiled(24, weighted=True)
-    rng = np.random.default_rng(0)
-    weight, margins = rng.gamma(1.0, size=N), rng.normal(size=(2, N))
-    one, other, fresh = (Lagrangian(y, cells, constraints, weight=weight) for _ in range(3))
-    one.at(margins[0]).statistics()
-    other.restore(copy.deepcopy(one.state()))  # The state holds buffers of the Lagrangian.
-    counted = [lag.at(margins[1]).statistics().predicted for lag in (one, other, fresh)]
-    np.testing.assert_array_equal(counted[1], counted[0])
-    assert (counted[2] != counted[0]).any()
-
-
 @pytest.mark.parametrize("by_constraint", [True, False])
 def test_the_largest_entry_after_other_constraints_were_active(by_constraint):
     """Tables by active constraints take shared partitions, and other tables each view."""
@@ -185,21 +170,3 @@ def test_the_largest_entry_after_other_constraints_were_active(by_constraint):
         np.testing.assert_array_equal(found, np.max(by_view, axis=0))
         partitions = list(lagrangian.views.largest(table))
         assert (len(partitions) < len(cells.views)) or not by_constraint or not active.any()
-
-
-def test_a_row_has_in_a_partition_what_its_cells_have_in_the_members():
-    """Row by row and constraint by constraint, not by representatives of cells."""
-    y, cells, constraints = compiled(24)
-    lagrangian = Lagrangian(y, cells, constraints)
-    active = np.arange(len(constraints)) % 3 == 0
-    looked_up(lagrangian, active.astype(float))
-    views = lagrangian.views
-    assert sorted(v for place in views._shared for v in place.members) == [
-        *range(len(cells.views))
-    ]
-    for place in views._shared:
-        for matrix, of_cells in zip(place.matrices, views._matrices, strict=True):
-            expected = sum(of_cells[cells.views[v].codes] for v in place.members)
-            difference = abs(matrix[place.view.small_codes] - expected)
-            assert difference[:, active].max() < 1e-12
-            assert difference.shape == (y.size, active.size)
