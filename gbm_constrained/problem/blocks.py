@@ -35,6 +35,7 @@ from gbm_constrained.problem.functionals import (
 )
 
 _Entries: TypeAlias = tuple[Float, Codes]  # Coefficients, and their positions.
+NOTHING: _Entries = np.zeros(0), np.zeros(0, dtype=np.intp)
 
 
 def find_row_properties(
@@ -55,8 +56,7 @@ def find_row_properties(
     """
     m, n_classes = rows.shape[0], cells.classes.size
     may_reward, must_reward, splits = np.zeros((3, m), dtype=bool)
-    nothing = np.zeros(0, dtype=np.intp)
-    widths: list[tuple[Float, Codes, Codes]] = [(np.zeros(0), nothing, nothing)]
+    widths: list[tuple[Float, Codes, Codes]] = [(*NOTHING, NOTHING[1])]
     for view in cells.views if m else ():
         # Tables of all labels of each combination of other levels that a row has coefficients of,
         # (n_combinations, n_labels, n_classes). A row compares few of many groups.
@@ -104,8 +104,7 @@ def find_row_properties(
 def make_csr(rows: Sequence[_Entries], width: int) -> Any:
     """Make a sparse matrix of the values of each row, given with their columns."""
     ends = np.cumsum([0, *(columns.size for _, columns in rows)])
-    values = np.concatenate([np.zeros(0), *(values for values, _ in rows)])
-    columns = np.concatenate([np.zeros(0, dtype=np.intp), *(columns for _, columns in rows)])
+    values, columns = (np.concatenate(one) for one in zip(NOTHING, *rows, strict=True))
     return sparse.csr_array((values, columns.astype(np.intp), ends), shape=(len(rows), width))
 
 
@@ -249,17 +248,13 @@ def tabulate(
             else:
                 of_bins = next(block for block in residual_blocks if block.holds(part))
                 entries["residuals"].append(of_bins.coefficients(part, weight))
-        for name, found in entries.items():
-            rows[name].append(_add_up(found))
+        for name, found in entries.items():  # Coefficients of the same position add up.
+            if not found:
+                rows[name].append(NOTHING)
+                continue
+            values, columns = (np.concatenate(one) for one in zip(*found, strict=True))
+            at, position = np.unique(columns, return_inverse=True)
+            total = np.bincount(position, values, at.size).astype(np.float64)
+            is_kept = total != 0.0  # A stored zero times the NaN of an empty cell would be NaN.
+            rows[name].append((total[is_kept], at[is_kept]))
     return {name: make_csr(rows[name], width) for name, width in widths.items()}
-
-
-def _add_up(entries: Sequence[_Entries]) -> _Entries:
-    """Add up coefficients of the same position, and leave out zeros."""
-    if not entries:
-        return np.zeros(0), np.zeros(0, dtype=np.intp)
-    values, columns = map(np.concatenate, zip(*entries, strict=True))
-    at, position = np.unique(columns, return_inverse=True)
-    total = np.bincount(position, values).astype(np.float64)
-    is_kept = total != 0.0  # A stored zero times the NaN of an empty cell would be NaN.
-    return total[is_kept], at[is_kept]

@@ -54,6 +54,7 @@ from gbm_constrained.data.cells import (
     CellStatistics,
     View,
     array_module,
+    look_up,
     to_host,
 )
 from gbm_constrained.data.splits import hash_numbers
@@ -82,7 +83,7 @@ class _SharedPartition:
     members : Positions of the views.
     view : The partition, once it is made.
     representatives : For each member, one of its cells for each cell of the partition.
-    matrices : (n_cells of the partition, m). Sums of the members' entries; empty while outdated.
+    matrices : (n_cells of the partition, m). Sums of the members' entries.
     """
 
     keys: list[Key] = field(default_factory=list)
@@ -113,6 +114,7 @@ class ViewCache:
         self._matrices = matrices
         self._owner = owner
         self._filled = weight > 0
+        self._made: dict[Any, _SharedPartition] = {}  # By the attributes of it and its members.
         self.pack(())
         is_on_host = isinstance(cells.views[0].small_codes, np.ndarray)
         self._are_shared = is_on_host and not cells.has_amounts and self._is_in_proportion(weight)
@@ -139,12 +141,10 @@ class ViewCache:
         if self._are_shared:
             active = set(self._owner[multipliers.any(axis=1)].tolist())
             if new := sorted(active.difference(self.packed)):
-                for j in new:
-                    self._place(j)
-                self._make()
+                self.pack([*self.packed, *new])
             elif len(self.packed) > 2 * len(active):  # Most are idle now.
                 self.pack(sorted(active))
-        shared = ((s.view, s.matrices) for s in self._shared)
+        shared = ((s.view, s.matrices) for s in self._made.values())
         for view, matrices in [*self._alone, *shared]:
             tables = [np.asarray(matrix @ multipliers) for matrix in matrices]
             if any(table.any() for table in tables):
@@ -153,63 +153,50 @@ class ViewCache:
 
     def pack(self, constraints: Sequence[int]) -> None:
         """Make partitions for constraints in this order, as if they became active one by one."""
-        self.packed: list[int] = []
+        cells, made = self.cells, self._made
+        self.packed, self._made = list(constraints), {}
+        shared = list[_SharedPartition]()
         self._active_keys: dict[int, list[Key]] = {}  # of each view
         # A cell of a view for each combination of these; that of each of its own cells.
         self._representatives: dict[int, tuple[Codes, Codes]] = {}
-        self._shared: list[_SharedPartition] = []
         for j in constraints:
-            self._place(j)
-        self._make()
-
-    def _place(self, j: int) -> None:
-        """Find a partition for the view of a constraint, and add the constraint's attributes."""
-        cells = self.cells
-        self.packed.append(j)
-        v = cells.view_of[j]
-        keys = list(dict.fromkeys([*self._active_keys.get(v, cells.base), *cells.needs[j]]))
-        if keys == self._active_keys.get(v):
-            return
-        self._active_keys[v] = keys
-        self._representatives.pop(v, None)
-
-        def fits(place: _SharedPartition) -> bool:
-            union = list(dict.fromkeys([*place.keys, *keys]))
-            return prod(cells.shape_of(union)) <= VIEW_CELLS
-
-        place = next((s for s in self._shared if v in s.members), None)
-        if place is not None and not fits(place):
-            place.members.remove(v)
-            place.matrices = []
-            self._shared = [s for s in self._shared if s.members]
-            place = None
-        if place is None:
-            place = next((s for s in self._shared if fits(s)), None)
-        if place is None:
-            place = _SharedPartition()
-            self._shared.append(place)
-        if v not in place.members:
-            place.members.append(v)
-        place.keys = list(dict.fromkeys([*place.keys, *keys]))
-        place.matrices = []
-
-    def _make(self) -> None:
-        """Make partitions that are outdated."""
-        for place in self._shared:
-            if place.matrices:
+            v = cells.view_of[j]
+            keys = list(dict.fromkeys([*self._active_keys.get(v, cells.base), *cells.needs[j]]))
+            if keys == self._active_keys.get(v):
                 continue
-            place.view = self.cells.divide(place.keys, place.view)
-            place.representatives = {
-                v: self._find_representatives(v)[0][self._combination(place.view, v)]
-                for v in place.members
-            }
-            n = len(place.view)
-            at = np.stack(list(place.representatives.values()), axis=1)
-            ends = np.arange(n + 1) * len(place.members)
-            sums = sparse.csr_array(
-                (np.ones(at.size), at.ravel(), ends), shape=(n, len(self.cells))
-            )
-            place.matrices = [sums @ matrix for matrix in self._matrices]
+            self._active_keys[v] = keys
+            own = [place for place in shared if v in place.members]
+            unions = [
+                (place, list(dict.fromkeys([*place.keys, *keys]))) for place in [*own, *shared]
+            ]
+            fitting = [one for one in unions if prod(cells.shape_of(one[1])) <= VIEW_CELLS]
+            place, union = fitting[0] if fitting else (_SharedPartition(), keys)
+            if not fitting:
+                shared.append(place)
+            for other in (other for other in own if other is not place):
+                other.members.remove(v)
+            if v not in place.members:
+                place.members.append(v)
+            place.keys = union
+            shared = [one for one in shared if one.members]
+        for place in shared:
+            members = tuple((v, *self._active_keys[v]) for v in place.members)
+            key = tuple(place.keys), members
+            self._made[key] = made.get(key) or self._make(place)
+
+    def _make(self, place: _SharedPartition) -> _SharedPartition:
+        """Divide the rows by the attributes of a partition, and add up its members' entries."""
+        place.view = self.cells.divide(place.keys)
+        place.representatives = {
+            v: self._find_representatives(v)[0][self._combination(place.view, v)]
+            for v in place.members
+        }
+        n = len(place.view)
+        at = np.stack(list(place.representatives.values()), axis=1)
+        ends = np.arange(n + 1) * len(place.members)
+        sums = sparse.csr_array((np.ones(at.size), at.ravel(), ends), shape=(n, len(self.cells)))
+        place.matrices = [sums @ matrix for matrix in self._matrices]
+        return place
 
     def _combination(self, view: View, v: int) -> Codes:
         """Find the combination of a view's active attributes of each cell of a partition."""
@@ -239,7 +226,7 @@ class ViewCache:
         A view whose entries differ by other attributes than active ones is looked up by itself.
         """
         shared = set()
-        for v in (v for place in self._shared for v in place.members):
+        for v in (v for place in self._made.values() for v in place.members):
             view = self.cells.views[v]
             differs = table[self._find_representatives(v)[1]] != table[view.cells]
             if not (differs & self._filled[view.cells]).any():
@@ -247,7 +234,7 @@ class ViewCache:
         for v, view in enumerate(self.cells.views):
             if v not in shared:
                 yield view, table[view.cells]
-        for place in self._shared:
+        for place in self._made.values():
             parts = [table[at] for v, at in place.representatives.items() if v in shared]
             if parts:
                 assert place.view is not None
@@ -256,7 +243,6 @@ class ViewCache:
 
 # Cross-entropy above which a row counts as this, in nats, where several machines add losses.
 LARGEST_LOSS = 64.0
-STATISTICS = ("predicted", "loss", "pairs", "residuals")
 
 
 class Point:
@@ -662,20 +648,9 @@ class ProblemConstants:
     def _sample(self) -> tuple[Array, Array | None, list[View], Float]:
         """About as many rows of each cell, with their weights and their views.
 
-        The last entry is the sampled weight of each cell, times squared amounts.
-        """
-        views = self.rows.cells.views
-        rows = self._choose_rows()
-        at = self.rows.array_module.asarray(rows)
-        weight = None if self.rows.weight is None else to_host(self.rows.weight[at])
-        sampled = [view.map(lambda of_rows: to_host(of_rows[at])) for view in views]
-        mass = np.concatenate([view.sum(weight, power=2) for view in sampled])
-        return at, weight, sampled, mass
-
-    def _choose_rows(self) -> Codes:
-        """Choose rows of each cell: evenly spaced ones, or on several machines by their hashes.
-
-        A hash stands for a uniform number, so that a cell has about as many rows as are wanted.
+        The last entry is the sampled weight of each cell, times squared amounts. Rows are evenly
+        spaced in each cell. On several machines they are chosen by their hashes: a hash stands for
+        a uniform number, so that a cell has about as many rows as are wanted.
         """
         cells = self.rows.cells
         codes = to_host(cells.views[0].small_codes)
@@ -687,12 +662,17 @@ class ProblemConstants:
             assert numbers is not None, "rows of several machines have numbers"
             share = np.divide(wanted, count, out=np.zeros(count.size), where=count > 0)
             # Not the seed of a split, whose parts would be in the sample or not as a whole.
-            return np.flatnonzero(hash_numbers(numbers, 1 << 40) * 2.0**-64 < share[codes])
-        order = np.argsort(codes, kind="stable")  # small types are sorted by their bits, fast
-        start = count.cumsum() - count
-        every = -(-count // wanted)
-        chosen = [order[start[c] : start[c] + count[c] : every[c]] for c in np.flatnonzero(count)]
-        return np.sort(np.concatenate(chosen))
+            rows = np.flatnonzero(hash_numbers(numbers, 1 << 40) * 2.0**-64 < share[codes])
+        else:
+            order = np.argsort(codes, kind="stable")  # small types are sorted by their bits, fast
+            ends, every = count.cumsum(), -(-count // wanted)
+            cut = [order[ends[c] - count[c] : ends[c] : every[c]] for c in np.flatnonzero(count)]
+            rows = np.sort(np.concatenate(cut))
+        at = self.rows.array_module.asarray(rows)
+        weight = None if self.rows.weight is None else to_host(self.rows.weight[at])
+        views = [view.map(lambda of_rows: to_host(of_rows[at])) for view in cells.views]
+        mass = np.concatenate([view.sum(weight, power=2) for view in views])
+        return at, weight, views, mass
 
     def slopes(self) -> Float:
         """Estimate the root mean square slope of class probabilities in each cell.
@@ -926,9 +906,9 @@ class Lagrangian:
                 total.fill(0.0)
             for i, (view, table) in enumerate(parts):
                 if i == 0:
-                    total = view.weigh(view.look_up(table, rows, total), rows)
+                    total = view.weigh(look_up(table, view.small_codes[rows], total), rows)
                 else:
-                    total += view.weigh(view.look_up(table, rows, found), rows)
+                    total += view.weigh(look_up(table, view.small_codes[rows], found), rows)
             yield rows, total
 
     def codes(self, rows: slice) -> Any:
@@ -952,7 +932,7 @@ class Lagrangian:
                 if (part != part[0]).any():
                     entries = xp.empty(rows.n_samples, dtype=table.dtype)
                     for block in rows.blocks():
-                        view.look_up(part, block, entries[block])
+                        look_up(part, view.small_codes[block], entries[block])
                 found.append(entries)
             self._entries = (key, np.broadcast_to(reduce(np.maximum, found), (rows.n_samples,)))
         of_rows = self._entries[1]
