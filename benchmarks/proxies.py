@@ -82,7 +82,7 @@ class BoundsSolver(ABPPSolver):
             self._reference, self._renewal = margin.copy(), renewal
         elif self.multipliers.any():
             tables = point.lagrangian.tables(self.multipliers)
-            codes = point.lagrangian.codes(slice(None))
+            codes = point.problem.cells.views[0].small_codes
             cost = tables.rows(tables.margin_cost, codes) * np.ones_like(margin)
             cost = point.problem.apply_weights(cost, slice(None))
             ahead = np.sign(cost) * margin

@@ -369,7 +369,25 @@ def _decisions(model: ReferenceModel, rows: Rows) -> Attribute:
             f"loaded from does not hold that model: state the constraint anew with the model, "
             f"as in churn(to=model), and set it by set_params(constraints=...)."
         )
-    decisions = _decisions_of(model, rows)
+    if model.column is not None:
+        decisions = rows.column(model.column)
+    elif model.decisions is None:
+        if not rows.features:
+            raise UnavailableError("the other model cannot be asked about rows without features")
+        decisions = np.concatenate([_predict(model, X) for X in rows.features])
+    else:
+        if rows.like is not None:
+            raise UnavailableError("decisions were given for training rows")
+        _refuse_on_machines(rows, "An array of a model's decisions", "churn(to='deployed')")
+        if len(model.decisions) != rows.n_training:
+            raise ValueError(
+                f"The deployed model's decisions have {len(model.decisions)} entries, but "
+                f"the training data have {rows.n_training} rows: give one per training row, "
+                f"or the model itself. Where rows are split or drawn, as in cross-validation, "
+                f"give the name of a column of sensitive_features that holds them."
+            )
+        decisions = np.full(rows.y.size, None, dtype=object)
+        decisions[: rows.n_training] = model.decisions
     decided, strange = codes_among(rows.classes, decisions, "The other model's decisions")
     if (decided[: rows.n_training] == rows.classes.size).any():
         if strange == [MISSING]:
@@ -382,29 +400,6 @@ def _decisions(model: ReferenceModel, rows: Rows) -> Attribute:
             f"{rows.classes.tolist()}."
         )
     return Attribute((*rows.classes.tolist(), "other"), decided)
-
-
-def _decisions_of(model: ReferenceModel, rows: Rows) -> NDArray[Any]:
-    """Collect the decisions of another model as labels."""
-    if model.column is not None:
-        return rows.column(model.column)
-    if model.decisions is None:
-        if not rows.features:
-            raise UnavailableError("the other model cannot be asked about rows without features")
-        return np.concatenate([_predict(model, X) for X in rows.features])
-    if rows.like is not None:
-        raise UnavailableError("decisions were given for training rows")
-    _refuse_on_machines(rows, "An array of a model's decisions", "churn(to='deployed')")
-    if len(model.decisions) != rows.n_training:
-        raise ValueError(
-            f"The deployed model's decisions have {len(model.decisions)} entries, but "
-            f"the training data have {rows.n_training} rows: give one per training row, "
-            f"or the model itself. Where rows are split or drawn, as in cross-validation, "
-            f"give the name of a column of sensitive_features that holds them."
-        )
-    decisions = np.full(rows.y.size, None, dtype=object)
-    decisions[: rows.n_training] = model.decisions
-    return decisions
 
 
 def find_amounts(amount: Amount, rows: Rows) -> Float:

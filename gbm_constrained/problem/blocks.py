@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -118,24 +117,16 @@ class PairBlock:
     target : Index of the class.
     cells : (n,). The cells, sorted and counted over all views.
     parts : (n,). Part of each cell, from 0 to the number of parts less one.
-    start : Position of the block's first entry among those of all blocks.
+    n_parts : Number k of parts.
+    entries : Positions of the entries of the flat table, (k * k,), among those of all blocks.
     """
 
     view: int
     target: int
     cells: Codes
     parts: Codes
-    start: int
-
-    @cached_property
-    def n_parts(self) -> int:
-        """Number k of parts."""
-        return int(self.parts.max()) + 1
-
-    @property
-    def entries(self) -> slice:
-        """Positions of the entries of the flat table, (k * k,)."""
-        return slice(self.start, self.start + self.n_parts**2)
+    n_parts: int
+    entries: slice
 
     def sum(self, of_cells: Float, some: Codes | None = None) -> Float:
         """Sum a quantity of all cells of all views, or of some cells of the block, by part."""
@@ -152,7 +143,7 @@ class PairBlock:
         u, v = (self.sum(weight, side) for side in term.bases)
         shares = np.outer(u / u.sum(), v / v.sum()).ravel()
         at = np.flatnonzero(shares)
-        return term.coefficient * shares[at], self.start + at
+        return term.coefficient * shares[at], self.entries.start + at
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,18 +155,14 @@ class ResidualBlock:
     view : Position of the view.
     bins : Number of bins.
     cells : Cells of the view, counted over all views.
-    start : Position of the block's first entry among those of all blocks.
+    entries : Positions of the entries of the flat table, (n_cells * bins,), among those of all
+        blocks.
     """
 
     view: int
     bins: int
     cells: slice
-    start: int
-
-    @property
-    def entries(self) -> slice:
-        """Positions of the entries of the flat table, (n_cells * bins,)."""
-        return slice(self.start, self.start + (self.cells.stop - self.cells.start) * self.bins)
+    entries: slice
 
     def holds(self, term: MeanResidual) -> bool:
         """Whether the table has the entries of a mean residual."""
@@ -184,7 +171,7 @@ class ResidualBlock:
     def coefficients(self, term: MeanResidual, weight: Float) -> _Entries:
         """Compute the coefficients of a mean residual, given weights of all cells."""
         at = term.cells[weight[term.cells] > 0.0]
-        entries = self.start + (at - self.cells.start) * self.bins + term.position
+        entries = self.entries.start + (at - self.cells.start) * self.bins + term.position
         return term.coefficient * weight[at] / weight[at].sum(), entries
 
 
@@ -206,12 +193,13 @@ def find_blocks(
         cells = np.unique(np.concatenate(compared))
         membership = np.array([np.isin(cells, side, assume_unique=True) for side in compared])
         parts = np.unique(membership, axis=1, return_inverse=True)[1].ravel()
-        start = pairs[-1].entries.stop if pairs else 0
-        pairs.append(PairBlock(view, target, cells, parts, start))
+        start, n = pairs[-1].entries.stop if pairs else 0, int(parts.max()) + 1
+        pairs.append(PairBlock(view, target, cells, parts, n, slice(start, start + n**2)))
     residuals: list[ResidualBlock] = []
     for view, n_bins in sorted(bins):
-        start = residuals[-1].entries.stop if residuals else 0
-        residuals.append(ResidualBlock(view, n_bins, views[view].cells, start))
+        start, n = residuals[-1].entries.stop if residuals else 0, len(views[view]) * n_bins
+        entries = slice(start, start + n)
+        residuals.append(ResidualBlock(view, n_bins, views[view].cells, entries))
     return tuple(pairs), tuple(residuals)
 
 

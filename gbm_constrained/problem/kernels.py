@@ -303,13 +303,11 @@ class BinaryKernel:
     -1 for a negative row: exact to the last digit where the model is right. Labels are the s.
     """
 
-    @staticmethod
-    def encode(y: Array, dtype: np.dtype[Any]) -> Array:
+    def encode(self, y: Array, dtype: np.dtype[Any]) -> Array:
         """Encode class indices as signs, -1 and 1."""
         return (2 * y - 1).astype(dtype)
 
-    @staticmethod
-    def link(margin: Array, labels: Array, out: Array) -> None:
+    def link(self, margin: Array, labels: Array, out: Array) -> None:
         """Write the probability of the wrong class of each row."""
         np.multiply(margin, labels, out=out)
         with np.errstate(over="ignore"):  # The quotient 1 / infinity is the right limit.
@@ -317,13 +315,11 @@ class BinaryKernel:
         out += 1.0
         np.divide(1.0, out, out=out)
 
-    @staticmethod
-    def predict(margin: Array) -> Any:
+    def predict(self, margin: Array) -> Any:
         """Predict class 1 where the margin is positive."""
         return margin > 0
 
-    @staticmethod
-    def loss(a: Array, margin: Array, labels: Array) -> Array:
+    def loss(self, a: Array, margin: Array, labels: Array) -> Array:
         """Compute the cross-entropy: ``-log(1 - a)``, or ``-s m - log a`` where a is above 1/2."""
         log_larger = np.subtract(1.0, a)
         np.maximum(log_larger, a, out=log_larger)
@@ -336,12 +332,11 @@ class BinaryKernel:
         loss -= log_larger
         return loss
 
-    @classmethod
-    def value(cls, block: KernelBlock) -> Array:
+    def value(self, block: KernelBlock) -> Array:
         """Compute the kernel value of each row."""
         a, margin, labels, codes, t, cap = block
-        loss = cls.loss(a, margin, labels)
-        chosen = cls.decision(margin)
+        loss = self.loss(a, margin, labels)
+        chosen = self.decision(margin)
         return np.asarray(
             -labels * t.rows(t.signed_target, codes) * loss
             + labels * t.rows(t.signed_other, codes) * (loss + labels * margin)
@@ -350,13 +345,11 @@ class BinaryKernel:
             + t.rows(t.clipped, codes) * np.minimum(loss, cap)
         )
 
-    @staticmethod
-    def decision(margin: Array) -> Array:
+    def decision(self, margin: Array) -> Array:
         """Compute what stands for the prediction of class 1: the mean of two probabilities."""
         return np.asarray((expit(margin) + expit(margin / 2.0)) / 2.0)
 
-    @staticmethod
-    def look_up(block: KernelBlock, table: Array) -> Array:
+    def look_up(self, block: KernelBlock, table: Array) -> Array:
         """Look up a one-dimensional table for each row; the result is read-only."""
         t: KernelTables = block.tables
         parts = t.by_sign(table)
@@ -371,59 +364,57 @@ class BinaryKernel:
             entries += centre
         return entries
 
-    @classmethod
     def gradient(
-        cls, block: KernelBlock, grad: Array, hess: Array, learning_rate: float = 0.0
+        self, block: KernelBlock, grad: Array, hess: Array, learning_rate: float = 0.0
     ) -> None:
         """Write the gradient and the Hessian majoriser of each row.
 
         The majoriser of a convex kernel keeps a step shrunk by `learning_rate` from overshooting.
         """
         a, margin, labels, _, t, cap = block
-        look_up = partial(cls.look_up, block)
+        look_up = partial(self.look_up, block)
         has_other, has_cost, has_clipped = t.parts
         np.multiply(a, a, out=hess)
         np.subtract(a, hess, out=hess)
         if learning_rate > 0 and not has_cost and not has_clipped:
-            np.maximum(hess, cls._safe_curvature(a, margin, learning_rate), out=hess)
+            np.maximum(hess, self._safe_curvature(a, margin, learning_rate), out=hess)
         target = look_up(t.signed_target)
         np.multiply(a, target, out=grad)
         total = look_up(t.curvature) if has_other else np.abs(target)
         if has_other:
             grad += look_up(t.signed_other) * (1.0 - a)
         if has_clipped:
-            unclipped = look_up(t.clipped) * (cls.loss(a, margin, labels) < cap)
+            unclipped = look_up(t.clipped) * (self.loss(a, margin, labels) < cap)
             grad -= unclipped * labels * a
             total = total + np.abs(unclipped)
-        of_cost = cls.add_cost(block, hess, grad) if has_cost else []
+        of_cost = self.add_cost(block, hess, grad) if has_cost else []
         if total.ndim or total != 1.0:
             hess *= total
         for bound in of_cost:
             hess += bound
 
-    @classmethod
-    def add_cost(cls, block: KernelBlock, variance: Array, grad: Array) -> list[Array]:
+    def add_cost(self, block: KernelBlock, variance: Array, grad: Array) -> list[Array]:
         """Add the slope of the expected cost; return the terms of a bound of its curvature.
 
         The `variance` is ``p (1 - p)``.
         """
-        cost = 0.5 * cls.look_up(block, block.tables.margin_cost)
-        near, far = cost * variance, cls._slope(variance)
+        cost = 0.5 * self.look_up(block, block.tables.margin_cost)
+        near, far = cost * variance, self._slope(variance)
         far *= cost
         grad += near
         grad += far
         far *= 0.5
         return [np.abs(near, out=near), np.abs(far, out=far)]
 
-    @classmethod
-    def cost_curvature(cls, variance: Array, margin: Array) -> Array:
+    def cost_curvature(self, variance: Array, margin: Array) -> Array:
         """Compute the second derivative of what stands for the prediction of class 1."""
         # 1 - 2 p = -tanh(m / 2), and 1 - 2 q = -tanh(m / 4).
-        bend = -variance * np.tanh(margin / 2.0) - cls._slope(variance) * np.tanh(margin / 4.0) / 2
+        bend = (
+            -variance * np.tanh(margin / 2.0) - self._slope(variance) * np.tanh(margin / 4.0) / 2
+        )
         return np.asarray(bend / 2.0)
 
-    @staticmethod
-    def _safe_curvature(a: Array, margin: Array, learning_rate: float) -> Array:
+    def _safe_curvature(self, a: Array, margin: Array, learning_rate: float) -> Array:
         """Compute the curvature of the parabola above the loss, times the learning rate."""
         distance = np.abs(margin)
         distance += 1e-30  # No quotient is 0 / 0, and no larger number changes.
@@ -435,8 +426,7 @@ class BinaryKernel:
         curvature *= learning_rate
         return curvature
 
-    @staticmethod
-    def _slope(variance: Array) -> Array:
+    def _slope(self, variance: Array) -> Array:
         """Compute the slope ``q (1 - q) / 2`` of q in the margin from ``p (1 - p)``."""
         root = np.sqrt(variance)
         slope: Array = root * 4.0
@@ -444,15 +434,14 @@ class BinaryKernel:
         np.divide(root, slope, out=slope)
         return slope
 
-    @classmethod
-    def hessian_product(cls, block: KernelBlock, u: Array) -> Array:
+    def hessian_product(self, block: KernelBlock, u: Array) -> Array:
         """Compute the exact Hessian of each row's kernel times `u`."""
         a, margin, labels, codes, t, cap = block
         total = labels * (t.rows(t.signed_other, codes) - t.rows(t.signed_target, codes))
-        is_unclipped = cls.loss(a, margin, labels) < cap
+        is_unclipped = self.loss(a, margin, labels) < cap
         curvature = total + t.rows(t.clipped, codes) * is_unclipped
         variance = a * (1.0 - a)
-        of_cost = t.rows(t.margin_cost, codes) * cls.cost_curvature(variance, margin)
+        of_cost = t.rows(t.margin_cost, codes) * self.cost_curvature(variance, margin)
         curvature = curvature * variance + of_cost
         return np.asarray(curvature * u)
 
@@ -465,15 +454,13 @@ KINK = 0.5  # Distance from the lower end within which the Hessian grows no more
 class RampKernel(BinaryKernel):
     """The row kernel on a binary margin of shape (n,), with ramps for expected costs."""
 
-    @staticmethod
-    def decision(margin: Array) -> Array:
+    def decision(self, margin: Array) -> Array:
         """Compute what stands for the prediction of class 1: the ramp."""
         return np.clip(0.5 + SLOPE * margin, 0.0, 1.0)
 
-    @classmethod
-    def add_cost(cls, block: KernelBlock, variance: Array, grad: Array) -> list[Array]:
+    def add_cost(self, block: KernelBlock, variance: Array, grad: Array) -> list[Array]:
         """Add the slope of the expected cost; return the curvature of a parabola above it."""
-        margin, cost = block.margin, cls.look_up(block, block.tables.margin_cost)
+        margin, cost = block.margin, self.look_up(block, block.tables.margin_cost)
         grad += (SLOPE * cost) * (np.abs(margin) < END)
         ahead = np.sign(cost) * margin
         curvature = np.abs(cost) * (ahead < END)
@@ -484,8 +471,7 @@ class RampKernel(BinaryKernel):
         curvature /= distance
         return [curvature]
 
-    @classmethod
-    def cost_curvature(cls, variance: Array, margin: Array) -> Array:
+    def cost_curvature(self, variance: Array, margin: Array) -> Array:
         """Return the second derivative of the ramp, zero but at its ends."""
         return np.zeros_like(margin)
 
@@ -509,13 +495,11 @@ class SoftmaxKernel:
     def __init__(self, majoriser_factor: float = 1.0) -> None:
         self.majoriser_factor = majoriser_factor
 
-    @staticmethod
-    def encode(y: Array, dtype: np.dtype[Any]) -> Array:
+    def encode(self, y: Array, dtype: np.dtype[Any]) -> Array:
         """Keep class indices, which the other methods take as labels."""
         return y
 
-    @staticmethod
-    def link(margin: Array, labels: Array, out: Array) -> None:
+    def link(self, margin: Array, labels: Array, out: Array) -> None:
         """Write the softmax of each row."""
         np.subtract(margin, margin.max(axis=1, keepdims=True), out=out)
         # In double precision for float32 as well: numpy's float32 exp is off by up to 3 ulp,
@@ -523,18 +507,15 @@ class SoftmaxKernel:
         out[...] = np.exp(out, dtype=np.float64)
         out /= out.sum(axis=1, keepdims=True, dtype=np.float64).astype(out.dtype)
 
-    @staticmethod
-    def predict(margin: Array) -> Any:
+    def predict(self, margin: Array) -> Any:
         """Predict the class of the first largest score."""
         return margin.argmax(axis=1)
 
-    @staticmethod
-    def look_up(block: KernelBlock, table: Array) -> Any:
+    def look_up(self, block: KernelBlock, table: Array) -> Any:
         """Look up a one-dimensional table for each row; the result is read-only."""
         return block.tables.kept_rows(table, block.codes)
 
-    @staticmethod
-    def loss(p: Array, margin: Array, labels: Array) -> Array:
+    def loss(self, p: Array, margin: Array, labels: Array) -> Array:
         """Compute the cross-entropy, which the scores give where a probability underflows."""
         rows = array_module(labels).arange(labels.size)
         top = margin.argmax(axis=1)
@@ -553,8 +534,7 @@ class SoftmaxKernel:
         )
         return values
 
-    @staticmethod
-    def _soften(p: Array) -> Array:
+    def _soften(self, p: Array) -> Array:
         """Compute the softmax of half the scores."""
         q: Array = np.sqrt(p)
         q /= q.sum(axis=1, keepdims=True)

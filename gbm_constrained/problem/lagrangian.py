@@ -400,14 +400,11 @@ class Point:
     def _block(self, rows: slice, tables: Any) -> KernelBlock:
         """Collect the arguments of the kernels for a block of rows."""
         problem = self.problem
-        return KernelBlock(
-            problem.probability[rows],
-            self.margin[rows],
-            problem.labels[rows],
-            self.lagrangian.codes(rows),
-            tables,
-            problem.cap,
-        )
+        codes: Any = rows
+        if not problem.has_several_views:
+            codes = problem.cells.views[0].small_codes[rows]
+        probability, labels = problem.probability[rows], problem.labels[rows]
+        return KernelBlock(probability, self.margin[rows], labels, codes, tables, problem.cap)
 
     def hessian_product(self, multipliers: Float, u: Array, inverse_tau: float = 0.0) -> Array:
         """Compute the exact Hessian, with proxies for rates, times `u` and W."""
@@ -910,12 +907,6 @@ class Lagrangian:
                 else:
                     total += view.weigh(look_up(table, view.small_codes[rows], found), rows)
             yield rows, total
-
-    def codes(self, rows: slice) -> Any:
-        """Find the keys by which kernels look up a block of rows."""
-        if self.rows.has_several_views:
-            return rows
-        return self.rows.cells.views[0].small_codes[rows]
 
     def per_row(self, table: Float) -> Array:
         """Look up a table of cells, (n_cells,), for each row, shaped to multiply scores.

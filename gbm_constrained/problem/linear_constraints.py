@@ -489,10 +489,6 @@ class LinearConstraints:
             if group.name not in {other.name for other in known}
         ]
 
-    def with_groups_of(self, other: LinearConstraints) -> LinearConstraints:
-        """Take the functionals and groups of an evaluation set, which may have further groups."""
-        return replace(self, spans=other.spans, groups=other.groups)
-
     def positions_in(self, other: LinearConstraints) -> Codes:
         """Find the positions of the functionals among those of an evaluation set."""
         found = [np.zeros(0, dtype=np.intp)]

@@ -54,7 +54,7 @@ def test_the_probability_of_being_wrong_keeps_its_digits_where_the_model_is_righ
     margin = np.array([20, -20, 50, -50], dtype=dtype)
     labels = np.array([1, -1, 1, -1], dtype=dtype)
     p = np.empty_like(margin)
-    BinaryKernel.link(margin, labels, p)
+    BinaryKernel().link(margin, labels, p)
     np.testing.assert_allclose(p, expit([-20, -20, -50, -50]), rtol=10 * np.finfo(dtype).eps)
 
 
@@ -159,10 +159,10 @@ def test_a_far_cap_lets_rows_pull_up_to_it(dtype, clip):
     labels = np.array([1, 1, -1, -1], dtype=dtype)
     t = KernelTables(np.zeros((2, 2)), np.zeros((2, 2)), np.ones(2), np.arange(2), np.dtype(dtype))
     p, grad, hess = (np.empty_like(margin) for _ in range(3))
-    BinaryKernel.link(margin, labels, p)
+    BinaryKernel().link(margin, labels, p)
     codes = np.array([1, 1, 0, 0])
     block = KernelBlock(p, margin, labels, codes, t, clip_cap(clip))
-    BinaryKernel.gradient(block, grad, hess)
+    BinaryKernel().gradient(block, grad, hess)
     np.testing.assert_allclose(grad, [-1, 0, 1, 0], atol=2e-3)
 
 
@@ -177,11 +177,11 @@ def test_scores_of_any_size_have_probabilities(dtype):
     """Also where the exponential is no longer a number: without a warning, and finite."""
     margin = np.array([-1e30, -800, -89, 0, 89, 800, 1e30], dtype=dtype)
     for y in (0, 1):
-        labels = BinaryKernel.encode(np.full(7, y), np.dtype(dtype))
+        labels = BinaryKernel().encode(np.full(7, y), np.dtype(dtype))
         wrong = np.empty(7, dtype=dtype)
-        BinaryKernel.link(margin, labels, wrong)
+        BinaryKernel().link(margin, labels, wrong)
         np.testing.assert_allclose(wrong, expit(-labels * margin), rtol=1e-5, atol=1e-37)
-        loss = BinaryKernel.loss(wrong, margin, labels)
+        loss = BinaryKernel().loss(wrong, margin, labels)
         np.testing.assert_allclose(loss, np.logaddexp(0.0, -labels * margin), rtol=1e-5, atol=1e-7)
 
 
@@ -255,16 +255,16 @@ def test_steps_of_bounded_hessians_do_not_overshoot(margin, step, y, target, rat
     t = KernelTables(
         np.array([target, target]), np.zeros((2, 2)), np.zeros(2), np.arange(2), dtype
     )
-    codes, labels = np.array([y]), BinaryKernel.encode(np.array([y]), dtype)
+    codes, labels = np.array([y]), BinaryKernel().encode(np.array([y]), dtype)
 
     def at(score, rate=1.0):
         scores = np.array([score], dtype=dtype)
         a, grad, own, hess = (np.empty(1, dtype=dtype) for _ in range(4))
-        BinaryKernel.link(scores, labels, a)
+        BinaryKernel().link(scores, labels, a)
         block = KernelBlock(a, scores, labels, codes, t, np.inf)
-        value = BinaryKernel.value(block)
-        BinaryKernel.gradient(block, grad, own)
-        BinaryKernel.gradient(block, grad, hess, rate)
+        value = BinaryKernel().value(block)
+        BinaryKernel().gradient(block, grad, own)
+        BinaryKernel().gradient(block, grad, hess, rate)
         return float(value[0]), float(grad[0]), float(own[0]), float(hess[0])
 
     value, slope, own, curvature = at(margin)
@@ -456,10 +456,10 @@ def at(margin, cost, dtype=np.float64):
     t = KernelTables(np.zeros((2, 2)), costs, np.zeros(2), np.arange(2), margin.dtype)
     labels = -np.ones_like(margin)
     p, grad, hess = (np.empty_like(margin) for _ in range(3))
-    RampKernel.link(margin, labels, p)
+    RampKernel().link(margin, labels, p)
     block = KernelBlock(p, margin, labels, np.zeros(margin.size, int), t, np.inf)
-    RampKernel.gradient(block, grad, hess)
-    return RampKernel.value(block), grad, hess
+    RampKernel().gradient(block, grad, hess)
+    return RampKernel().value(block), grad, hess
 
 
 def bound(margin, reference, cost):
