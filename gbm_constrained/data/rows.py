@@ -316,13 +316,15 @@ def _groups(names: Columns, rows: Rows) -> Attribute:
             warn_of_similar_values(names[0], [value for (value,) in levels])
         return Attribute(levels, codes)
     known = rows.like.attribute(names).levels
-    position = {level: i for i, level in enumerate(known)}
-    further = [level for level in levels if level not in position]
-    position |= {level: len(known) + i for i, level in enumerate(further)}
-    mapped = np.array(
-        [position[level] for level in levels], dtype=np.min_scalar_type(len(position))
-    )
-    return Attribute((*known, *further), mapped[codes])
+    united = tuple(dict.fromkeys([*known, *levels]))
+    return Attribute(united, _renumber(levels, codes, united))
+
+
+def _renumber(levels: Sequence[Any], codes: NDArray[Any], united: Sequence[Any]) -> NDArray[Any]:
+    """Give codes of levels the positions of these among others, in the smallest type."""
+    position = {level: i for i, level in enumerate(united)}
+    mapped = np.array([position[level] for level in levels], np.min_scalar_type(len(united)))
+    return np.asarray(mapped[codes])
 
 
 def _unite(
@@ -341,9 +343,7 @@ def _unite(
             for name in names
         ]
         united = sorted(found, key=lambda level: [r[v] for r, v in zip(ranks, level, strict=True)])
-    position = {level: i for i, level in enumerate(united)}
-    mapped = np.array([position[level] for level in levels], np.min_scalar_type(len(united)))
-    return tuple(united), mapped[codes]
+    return tuple(united), _renumber(levels, codes, united)
 
 
 def _intersect(singles: Sequence[Attribute]) -> tuple[tuple[Any, ...], NDArray[Any]]:
