@@ -115,7 +115,7 @@ class EvaluationSet:
 
     def measure(self, rounds: int, margin: Array) -> None:
         """Measure the rates at the scores that the rows have after some rounds."""
-        statistics = self.lagrangian.at(margin).exact_statistics()
+        statistics = self.lagrangian.at(margin).statistics(is_exact=True)
         self.functionals_in[rounds] = self.compiled.functionals(statistics)
 
     def values(self, rounds: int) -> Float:
@@ -151,7 +151,7 @@ class EvaluationSet:
         counts = self.counts(self.decisions(margin)) if counts is None else counts
         functionals = functionals_of(compiled, counts)
         if compiled.is_of_scores.any():
-            statistics = self.lagrangian.at(margin).exact_statistics()
+            statistics = self.lagrangian.at(margin).statistics(is_exact=True)
             statistics = replace(statistics, predicted=counts.shares)
             from_scores = compiled.functionals(statistics)
             weight = self.cells.weight

@@ -113,10 +113,10 @@ class Scores(NamedTuple):
 
         Tables of pairs are exact.
         """
-        found = lagrangian.at(self.for_decisions).exact_statistics()
+        found = lagrangian.at(self.for_decisions).statistics(is_exact=True)
         if self.for_probabilities is self.for_decisions:
             return found
-        of_scores = lagrangian.at(self.for_probabilities).exact_statistics()
+        of_scores = lagrangian.at(self.for_probabilities).statistics(is_exact=True)
         return replace(of_scores, predicted=found.predicted)
 
 

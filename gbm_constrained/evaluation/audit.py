@@ -58,7 +58,7 @@ from gbm_constrained.evaluation.verdicts import (
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.reading import read_metrics
 from gbm_constrained.problem.compiler import JointCells, compile_constraints
-from gbm_constrained.problem.functionals import NoRowsError, SmallGroupWarning
+from gbm_constrained.problem.functionals import NoRowsError
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.losses import RegressionObjective
 from gbm_constrained.problem.pairs import PairRows
@@ -99,7 +99,7 @@ class MetricOnRows:
                 f"{metric} speaks of the data set {names[0]!r}, which was given to a fit and is "
                 f"no part of these rows: measure a metric without on=dataset(...) on its rows."
             )
-        warning = SmallGroupWarning(f"{metric}, ")
+        warning = f"{metric}, ", ""
         try:
             cells, compiled = compile_constraints(bound.constraints, rows, warning=warning)
         except NoRowsError:
@@ -918,7 +918,7 @@ def _measure_numbers(
             )
         predictions[name] = found
     stated = (*checked, mean_loss("squared") >= 0.0)  # The last one gives R^2.
-    warning = SmallGroupWarning("audited rows, ")
+    warning = "audited rows, ", ""
     cells, compiled = compile_constraints(stated, encode(stated), warning=warning)
     rows = PredictedRows(cells, compiled, "", targets, RegressionObjective("squared"))
     measured = {}
@@ -937,7 +937,7 @@ def bind_audited(constraints: Sequence[Constraint], rows: Rows) -> tuple[Cells, 
 
     Accuracy is one more constraint, the last one, so that its interval is computed alike.
     """
-    warning = SmallGroupWarning("audited rows, ")
+    warning = "audited rows, ", ""
     return compile_constraints((*constraints, accuracy() >= 0.0), rows, warning=warning)
 
 

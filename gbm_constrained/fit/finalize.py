@@ -204,7 +204,10 @@ class ReportLayout:
     ) -> None:
         self._training = compiled
         self._last = evaluation_sets[-1].compiled if evaluation_sets else None
-        self.compiled = compiled if self._last is None else compiled.with_groups_of(self._last)
+        self.compiled = compiled
+        if self._last is not None:  # It may have further groups.
+            last = self._last
+            self.compiled = replace(compiled, spans=last.spans, groups=last.groups)
 
     def spread(self, rates: Float) -> Float:
         """Bring rates into the order of the report, with NaN for groups that their rows lack."""

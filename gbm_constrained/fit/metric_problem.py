@@ -29,7 +29,6 @@ from gbm_constrained.metrics.base import BoundMetric, MetricLoss
 from gbm_constrained.metrics.callables import FunctionMetric, check_convexity
 from gbm_constrained.metrics.reading import RateMetric
 from gbm_constrained.problem.compiler import Coefficients, JointCells, compile_constraints
-from gbm_constrained.problem.functionals import SmallGroupWarning
 from gbm_constrained.problem.linear_constraints import LinearConstraints, find_half
 from gbm_constrained.reductions.methods import ZeroDenominatorError, check_reduction
 from gbm_constrained.reductions.mixtures import MixtureProgramme
@@ -130,7 +129,7 @@ class MetricProblem:
         data = divide_as_given(data.without_other_data_sets(every), options)
         own = tuple(one for one in options.constraints if not one.is_always_met)
         try:
-            found = _bind(own, bound, data.rows, warning=SmallGroupWarning("", "small_groups_"))
+            found = _bind(own, bound, data.rows, warning=("", "small_groups_"))
         except ValueError as error:
             if not any(str(one) in str(error) for one in bound.constraints):
                 raise

@@ -25,7 +25,7 @@ from gbm_constrained.fit.options import (
     divide_as_given,
 )
 from gbm_constrained.problem.compiler import compile_constraints, needs_of
-from gbm_constrained.problem.functionals import FEW_NAMED, SmallGroupWarning, WeightedLoss
+from gbm_constrained.problem.functionals import FEW_NAMED, WeightedLoss
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 
@@ -408,7 +408,7 @@ def compile_for_fit(
         rows,
         like,
         find_idle(constraints),
-        warning=SmallGroupWarning(f"{name}, " if name else "", "" if name else "small_groups_"),
+        warning=(f"{name}, ", "") if name else ("", "small_groups_"),
     )
     cells.class_weight = factors
     return cells, compiled

@@ -180,7 +180,7 @@ class RegressionGrowth(FoldGrowth):
         criterion = Criterion.from_rows(rows, score)
         identity = AffineChoice(Affine(), *rows.measure_scores(score))
         values = held_out.compiled.values(
-            held_out.compiled.functionals(held_out.lagrangian.at(score).exact_statistics())
+            held_out.compiled.functionals(held_out.lagrangian.at(score).statistics(is_exact=True))
         )
         self.plain = PlainModel(identity.loss, values)
         found, passes = [identity, self._choose(plain, criterion)], [plain, plain]
@@ -390,7 +390,7 @@ def describe_regressor(
     """
     solver = fit.solver
     lagrangian, compiled = solver.lagrangian, fit.problem.compiled
-    statistics = lagrangian.at(training).exact_statistics()
+    statistics = lagrangian.at(training).statistics(is_exact=True)
     functionals = compiled.functionals(statistics)
     record = Record(
         iteration=len(solver.history),
@@ -469,7 +469,7 @@ def _describe_plain(rows: PredictedRows) -> PlainModel | None:
     """Describe the model without constraints by the rows that know its scores."""
     if rows.plain_score is None:
         return None
-    statistics = rows.lagrangian.at(rows.plain_score).exact_statistics()
+    statistics = rows.lagrangian.at(rows.plain_score).statistics(is_exact=True)
     values = rows.compiled.values(rows.compiled.functionals(statistics))
     return PlainModel(float(statistics.loss[0]), values)
 

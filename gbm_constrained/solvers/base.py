@@ -20,8 +20,8 @@ from gbm_constrained._typing import Array, Bool, Float
 from gbm_constrained.constraints.checking import check_straight
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.data.validation import check_choice, check_integer, is_finite_number
-from gbm_constrained.problem.kernels import PROXIES, RAMP, SQUARE, ProxyName
-from gbm_constrained.problem.lagrangian import STATISTICS, Lagrangian, Point
+from gbm_constrained.problem.kernels import CONCAVITIES, RAMP, SQUARE, ProxyName
+from gbm_constrained.problem.lagrangian import Lagrangian, Point
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 
 
@@ -396,7 +396,6 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    needs : Names of the cell statistics that the method reads, checked before training.
     runs_beyond_theory : Whether the method also runs, as a heuristic, on problems that its theory
         does not cover.
     """
@@ -409,7 +408,6 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
     outlier_clip: float | None = None
     initial_multipliers: Any = None
 
-    needs: ClassVar[frozenset[str]] = frozenset(STATISTICS)
     runs_beyond_theory: ClassVar[bool] = False
 
     @abstractmethod
@@ -430,12 +428,6 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
         A method that `runs_beyond_theory` is not refused where the user asks for it by name.
         """
         method = self.choose(constraints, iterate)
-        missing = sorted(method.needs.difference(STATISTICS))
-        if missing:
-            raise ValueError(
-                f"{type(method).__name__} needs the cell statistics {missing}, and there are "
-                f"{list(STATISTICS)}: add them to gbm_constrained.problem.lagrangian."
-            )
         if self.proxy == SQUARE and not constraints.pair_blocks:
             raise ValueError(
                 f"proxy={SQUARE!r} is a surrogate of pair rates such as auc(), and no constraint "
@@ -457,7 +449,7 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
 
     def check(self) -> None:
         """Refuse options of a wrong type or value."""
-        check_choice("proxy", self.proxy, ["auto", *PROXIES, SQUARE])
+        check_choice("proxy", self.proxy, ["auto", *CONCAVITIES, SQUARE])
         check_integer("rounds_per_iteration", self.rounds_per_iteration, 1)
         for name in ("tau", "sigma", "outlier_clip"):
             check_positive(name, getattr(self, name), is_optional=True)
