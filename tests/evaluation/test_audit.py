@@ -8,8 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from audited import Decides
-from counted_data import Data, by
-from dealt_rows import measure_deals, take_rows
 from helpers import BOTH, CLASSIFIERS
 from lightgbm import LGBMClassifier
 from scipy import stats
@@ -29,8 +27,6 @@ import gbm_constrained as gc
 from gbm_constrained.cli.model_files import open_model, save_estimator
 from gbm_constrained.constraints.comparisons import Ratio
 from gbm_constrained.constraints.presets import DemographicParity, EqualizedOdds, NeymanPearson
-from gbm_constrained.evaluation.audit import bind_audited, tabulate_decisions
-from gbm_constrained.statistics.sampled_intervals import ScoredDecisions
 
 
 def value_by_hand(y, decided, sensitive, probability, weight):
@@ -325,69 +321,6 @@ def test_a_small_group_without_an_event_is_not_certified():
     of = gc.audit(model, np.ones((2010, 1)), y, gc.ratio(gc.fnr(), by="g") >= 0.8, **given)
     assert of.frame.loc[0, "value":"high"].tolist() == pytest.approx([0.0, 0.0, 1.0])
     assert of.frame["verdict"].tolist() == ["cannot be told"]
-
-
-N = 200
-ON_MACHINES = [
-    gc.fnr() <= 0.1,
-    by(gc.selection_rate(), "region") <= 0.05,
-    gc.precision() >= 0.7,
-    by(gc.log_loss()) <= 0.2,
-]
-
-
-class Decided:
-    """A classifier with given decisions and probabilities of its rows."""
-
-    def __init__(self, decided, loss, y):
-        self.classes_ = np.arange(2)
-        self.decided = decided
-        right = np.exp(-loss)
-        second = np.where(y == 1, right, 1.0 - right)
-        self.probability = np.column_stack([1.0 - second, second])
-
-    def predict(self, X):
-        return self.decided
-
-    def predict_proba(self, X):
-        return self.probability
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_tables_are_those_of_the_public_audit(weighted):
-    data = Data(11, weighted=weighted)
-    if weighted:
-        data.weight = np.ceil(16.0 * data.weight) / 16.0
-    loss = np.random.default_rng(11).uniform(0.01, 3.0, N)
-    other = 1 - data.decided
-    tables = []
-
-    def measure(at, communicator):
-        cells, compiled = bind_audited(ON_MACHINES, take_rows(data, at, communicator))
-        scored = {
-            "Decided": ScoredDecisions(data.decided[at], loss[at]),
-            "other": ScoredDecisions(other[at], loss[at]),
-        }
-        found = tabulate_decisions(cells, compiled, scored)
-        tables.append(found)
-        frames = (found.frame, found.groups, found.models)
-        numbers = [frame.select_dtypes("number").to_numpy(np.float64) for frame in frames]
-        return [*numbers, found.n_rows, found.accuracy]
-
-    measure_deals(measure, N, group=data.sex)
-    models = [Decided(decided, loss, data.y) for decided in (data.decided, other)]
-    given = {"sex": data.sex, "region": data.region}
-    expected = gc.audit(
-        models[0], np.zeros((N, 1)), data.y, ON_MACHINES, sensitive_features=given,
-        sample_weight=data.weight, others={"other": models[1]},
-    )  # fmt: skip
-    assert expected.frame["verdict"].nunique() > 1
-    for found in tables:
-        assert (found.n_rows, found.weighted) == (N, weighted)
-        for name in ("frame", "groups", "models"):
-            pd.testing.assert_frame_equal(
-                getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-9
-            )
 
 
 @pytest.mark.parametrize("in_table", [False, True])

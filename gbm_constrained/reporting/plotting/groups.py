@@ -118,9 +118,7 @@ class GroupRatesDisplay(Display):
             )
         self.rates, self.rate_name, self.constraint = rates, rate_name, constraint
         self.level, self.name = level, name
-        self.allowed = None
-        if constraint is not None:
-            self.allowed = find_allowed(constraint, rates["rate"].to_numpy(), reference)
+        self.allowed = find_allowed(constraint, rates["rate"].to_numpy(), reference)
 
     @classmethod
     def from_estimator(
@@ -168,9 +166,27 @@ class GroupRatesDisplay(Display):
                     f'each(fpr(), by="sex").'
                 )
             constraint = grouped[0]
+        comparison = _comparison_of(constraint)
+        expression = comparison.expression
+        measured = [comparison]
+        drawn = [constraint] if isinstance(constraint, Constraint) else []
+        is_with_overall = getattr(expression, "compares_with_overall", False)
+        if is_with_overall:
+            measured.append(_with_vacuous_bound(expression.rate))
         rows = AuditRows(X, y, sensitive_features, sample_weight)
-        given = {"positive": positive, "level": level}
-        return cls._measure(estimator, rows, constraint, name, **given).plot(ax)
+        found = measure_model(estimator, rows, measured, positive=positive, level=level)
+        positive = positive_of(estimator) if positive is None else positive
+        comparison, *drawn = resolve_positive_class([comparison, *drawn], found.classes, positive)
+        reference = None
+        if is_with_overall:
+            reference = found.frame["value"].iloc[-1]
+        elif getattr(expression, "reference_group", None) is not None:
+            reference = found.groups["rate"].iloc[-1]  # The reference is the last group.
+        display = cls(
+            found.groups[list(RATE_COLUMNS)], literal(comparison.rates[0]),
+            constraint=drawn[0] if drawn else None, reference=reference, level=level, name=name,
+        )  # fmt: skip
+        return display.plot(ax)
 
     @classmethod
     def from_predictions(
@@ -212,33 +228,10 @@ class GroupRatesDisplay(Display):
                 f"{compared.expression} needs probabilities or scores, which decisions do not "
                 f"have: use GroupRatesDisplay.from_estimator."
             )
-        rows = AuditRows(np.zeros((decided.size, 0)), true, sensitive_features, sample_weight)
         model = SimpleNamespace(predict=lambda X: decided)
-        given = {"positive": positive, "level": level}
-        return cls._measure(model, rows, constraint, name, **given).plot(ax)
-
-    @classmethod
-    def _measure(cls, model: Any, rows: AuditRows, given: Any, name: str, **options: Any) -> Self:
-        """Measure the rates that a comparison is about, with the options of an audit."""
-        comparison = _comparison_of(given)
-        expression = comparison.expression
-        measured, drawn = [comparison], [given] if isinstance(given, Constraint) else []
-        is_with_overall = getattr(expression, "compares_with_overall", False)
-        if is_with_overall:
-            measured.append(_with_vacuous_bound(expression.rate))
-        found = measure_model(model, rows, measured, **options)
-        positive = positive_of(model) if options["positive"] is None else options["positive"]
-        comparison, *drawn = resolve_positive_class([comparison, *drawn], found.classes, positive)
-        reference = None
-        if is_with_overall:
-            reference = found.frame["value"].iloc[-1]
-        elif getattr(expression, "reference_group", None) is not None:
-            reference = found.groups["rate"].iloc[-1]  # The reference is the last group.
-        return cls(
-            found.groups[list(RATE_COLUMNS)], literal(comparison.rates[0]),
-            constraint=drawn[0] if drawn else None, reference=reference, level=options["level"],
-            name=name,
-        )  # fmt: skip
+        X = np.zeros((decided.size, 0))
+        given |= {"positive": positive, "level": level, "name": name, "ax": ax}
+        return cls.from_estimator(model, X, true, constraint, **given)
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the rates.
@@ -561,8 +554,7 @@ class GroupConfusionDisplay(Display):
             self.colorbar_ = ax.figure.colorbar(
                 colours, ax=ax, label=units[normalize], aspect=max(20.0, inches / 0.2)
             )
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return self._keep(ax)
 
 
 def _write_cells(
@@ -647,13 +639,10 @@ class GroupROCDisplay(Display):
         level: float = 0.95,
     ) -> None:
         check_choice("kind", kind, get_args(Kind))
-        check_columns(aucs, **{name: name for name in ROC_COLUMNS})
+        check_columns(aucs, *ROC_COLUMNS)
         self.curves, self.aucs, self.kind = dict(curves), aucs, kind
         self.constraint, self.level = constraint, level
-        self.allowed = None
-        if constraint is not None:
-            known = aucs["auc"].dropna().to_numpy()
-            self.allowed = find_allowed(constraint, known, reference)
+        self.allowed = find_allowed(constraint, aucs["auc"].dropna().to_numpy(), reference)
 
     @classmethod
     def from_estimator(
@@ -925,7 +914,7 @@ class ClassRecallsDisplay(Display):
         if not recalls:
             raise ValueError("recalls holds no classifier: give the table of one or of several.")
         for table in recalls.values():
-            check_columns(table, **{name: name for name in RECALL_COLUMNS})
+            check_columns(table, *RECALL_COLUMNS)
         self.recalls, self.level = dict(recalls), level
 
     @classmethod
@@ -965,8 +954,7 @@ class ClassRecallsDisplay(Display):
             else repeatable_decisions(model, X)
             for title, model in models.items()
         }
-        given = {"sample_weight": sample_weight, "level": level, "ax": ax}
-        return cls.from_predictions(y, decided, **given)
+        return cls.from_predictions(y, decided, sample_weight=sample_weight, level=level, ax=ax)
 
     @classmethod
     def from_predictions(
@@ -1002,11 +990,8 @@ class ClassRecallsDisplay(Display):
         weight = check_weight(sample_weight, labels.size)
         weight = np.ones(labels.size) if weight is None else weight
         given = y_pred if isinstance(y_pred, dict) else {name: y_pred}
-        recalls = {
-            title: _tabulate(labels, decisions, weight, level)
-            for title, decisions in given.items()
-        }
-        return cls(recalls, level).plot(ax)
+        tables = {name: _tabulate(labels, one, weight, level) for name, one in given.items()}
+        return cls(tables, level).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the recalls, one class below the other.
@@ -1041,11 +1026,9 @@ def _tabulate(labels: Any, decisions: Any, weight: Float, level: float) -> pd.Da
             f"for each row."
         )
     if isinstance(decisions, pd.DataFrame):
-        columns = list(decisions.columns)
-        hits = np.array([0.0 if k not in columns else np.nan for k in labels])
-        of_column = decisions.to_numpy(np.float64)
-        for j, column in enumerate(columns):
-            hits = np.where(labels == column, of_column[:, j], hits)
+        hits = np.zeros(labels.size)
+        for label, probability in decisions.items():
+            hits = np.where(labels == label, probability.to_numpy(np.float64), hits)
     else:
         hits = (as_labels(decisions) == labels).astype(np.float64)
     records = []

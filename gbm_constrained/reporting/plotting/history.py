@@ -447,7 +447,7 @@ class ModelParametersDisplay(ReportDisplay):
     _remedy = OF_BLACK_BOX
 
     def __init__(self, parameters: pd.DataFrame) -> None:
-        check_columns(parameters, before="before", after="after")
+        check_columns(parameters, "before", "after")
         self.parameters = parameters
 
     def plot(self, ax: Any = None) -> Self:
@@ -500,8 +500,7 @@ class CertificateDisplay(ReportDisplay):
     _remedy = "a ConstrainedLinearSVC that was fitted with constraints"
 
     def __init__(self, certificate: pd.DataFrame) -> None:
-        names = {name: name for name in ("objective", "lower", "upper", "n_cuts")}
-        check_columns(certificate, **names)
+        check_columns(certificate, "objective", "lower", "upper", "n_cuts")
         self.certificate = certificate
 
     def plot(self, ax: Any = None, *, over: Literal["steps", "cuts"] = "steps") -> Self:

@@ -289,8 +289,7 @@ class ConstraintIntervalsDisplay(Display):
     axes_: list[Any]
 
     def __init__(self, frame: pd.DataFrame) -> None:
-        columns = ("constraint", "sense", "bound", "value", "low", "high", "verdict")
-        check_columns(frame, **{name: name for name in columns})
+        check_columns(frame, "constraint", "sense", "bound", "value", "low", "high", "verdict")
         if frame.empty:
             raise ValueError("frame holds no constraint: give one row for each.")
         self.frame = frame
@@ -349,8 +348,7 @@ class ConstraintIntervalsDisplay(Display):
             inset = ax.inset_axes([0.0, 1.0 - (i + 0.68) / n, 1.0, 0.3 / n])
             _draw_interval(inset, record)
             self.axes_.append(inset)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return self._keep(ax)
 
 
 def _draw_interval(ax: Any, record: dict[Any, Any]) -> None:
@@ -411,7 +409,7 @@ def plot_periods(frame: pd.DataFrame, ax: Any = None) -> Any:
         If `frame` is another table, or is empty.
     """
     matplotlib("axes")
-    check_columns(frame, **{name: name for name in PERIOD_COLUMNS})
+    check_columns(frame, *PERIOD_COLUMNS)
     if frame.empty:
         raise ValueError(
             "frame holds no period: give time= to audit, or use measure_on='forward'."
