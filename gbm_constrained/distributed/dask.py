@@ -29,7 +29,7 @@ from sklearn.utils import check_random_state
 from gbm_constrained._dataframes import number_of_rows
 from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.distributed import networks, ranks
-from gbm_constrained.distributed.networks import RankFunction, RankOutcome, RankTask
+from gbm_constrained.distributed.networks import RankFunction, RankTask
 from gbm_constrained.distributed.ranks import Plan, RankResult, Shard, make_shard
 from gbm_constrained.exceptions import MachineError
 from gbm_constrained.scorers.base import ConstrainedBoosterMixin
@@ -349,7 +349,7 @@ def train(
         if plan.library == "lightgbm":
             found = client.run(_find_address, workers=workers)
             of_ranks = networks.lightgbm_networks([found[worker] for worker in workers])
-        futures: list[Future[RankOutcome]] = []
+        futures: list[Future[Any]] = []
         try:
             tracker = client.run_on_scheduler(_open_network, name, size)
             given = zip(of_ranks, held, workers, strict=True)
@@ -386,7 +386,7 @@ def _find_address(dask_worker: Worker) -> tuple[str, int]:
     return dask_worker.ip, port
 
 
-def _run(task: RankTask, held: list[list[tuple[Shard, int]]]) -> RankOutcome:
+def _run(task: RankTask, held: list[list[tuple[Shard, int]]]) -> Any:
     """Train on the rows of this worker; `held` are its partitions of each set of rows."""
 
     def read() -> Shard:
@@ -403,11 +403,11 @@ def _run(task: RankTask, held: list[list[tuple[Shard, int]]]) -> RankOutcome:
 
 def _read_outcomes(
     client: Client,
-    futures: Sequence[Future[RankOutcome]],
+    futures: Sequence[Future[Any]],
     workers: Sequence[str],
     waiting: set[int],
     limit: float,
-) -> dict[int, RankOutcome]:
+) -> dict[int, Any]:
     """Wait for a second until one of some ranks is done, and look for the workers of the others.
 
     LightGBM may wait for ever for a machine whose own LightGBM has failed.

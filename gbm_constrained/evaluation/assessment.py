@@ -40,22 +40,7 @@ from gbm_constrained.decision.guarantees import violation_p_values
 from gbm_constrained.decision.rules import Choice, shift_scores
 from gbm_constrained.decision.search import ShiftSearch, spread_thresholds
 from gbm_constrained.decision.violations import MIN_ROWS, ViolationBound, standard_errors
-from gbm_constrained.evaluation.verdicts import (
-    KINDS,
-    TRAINING_ROWS,
-    ConstraintResult,
-    Cost,
-    Kind,
-    TooFewRows,
-    Verdict,
-    assess_constraint,
-    describe_rows,
-    find_too_few_rows,
-    measure_cost,
-    reaches,
-    rows_of_quotient,
-    rows_of_smallest_group,
-)
+from gbm_constrained.evaluation import verdicts
 from gbm_constrained.exceptions import (
     CostlyConstraintsWarning,
     FragileConstraintsWarning,
@@ -215,7 +200,9 @@ MESSAGES = {
 }
 
 
-def describe(name: str, results: Sequence[ConstraintResult] | None = None, **facts: object) -> str:
+def describe(
+    name: str, results: Sequence[verdicts.ConstraintResult] | None = None, **facts: object
+) -> str:
     """Describe a finding, by its key in :data:`MESSAGES`; empty if it is on no constraints."""
     message, lines = MESSAGES[name], list[str]()
     if results is None:
@@ -241,7 +228,7 @@ def describe_missing_guarantee(asked: str) -> str:
     return f"guarantee={asked!r} was asked for and is not given"
 
 
-def describe_cost(cost: Cost) -> str:
+def describe_cost(cost: verdicts.Cost) -> str:
     """Describe the errors that constraints cost; empty unless they cost more than they should."""
     if not cost.is_costly:
         return ""
@@ -261,7 +248,7 @@ def is_measured(compiled: LinearConstraints, counts: CellCounts) -> Bool:
     measured = np.ones((*counts.count.shape[:-2], len(compiled.constraints)), dtype=bool)
     for j, constraint in enumerate(compiled.constraints):
         if constraint.expression.is_quotient:
-            measured[..., j] = rows_of_quotient(compiled, j, counts) >= MIN_ROWS
+            measured[..., j] = verdicts.rows_of_quotient(compiled, j, counts) >= MIN_ROWS
     return measured
 
 
@@ -531,9 +518,9 @@ class Feasibility:
     """
 
     conflict: tuple[Constraint, ...]
-    rules: tuple[ConstraintResult, ...]
-    too_few_rows: tuple[TooFewRows, ...]
-    unsteady: tuple[ConstraintResult, ...]
+    rules: tuple[verdicts.ConstraintResult, ...]
+    too_few_rows: tuple[verdicts.TooFewRows, ...]
+    unsteady: tuple[verdicts.ConstraintResult, ...]
     error: float
     constant_class: Any
     constant_error: float
@@ -542,24 +529,24 @@ class Feasibility:
     n_rows: int
     p_value: float = np.nan
     level: float = np.nan
-    refuted: tuple[ConstraintResult, ...] = ()
-    left: tuple[ConstraintResult, ...] = ()
+    refuted: tuple[verdicts.ConstraintResult, ...] = ()
+    left: tuple[verdicts.ConstraintResult, ...] = ()
     is_fragile: bool = False
-    cost: Cost = field(default_factory=Cost)
+    cost: verdicts.Cost = field(default_factory=verdicts.Cost)
     plain: PlainModel | None = None
-    drifting: tuple[ConstraintResult, ...] = ()
+    drifting: tuple[verdicts.ConstraintResult, ...] = ()
     rounds_trained: int = 0
     rounds_asked: int = 0
     is_proved: bool = True
 
     @property
-    def status(self) -> Kind:
+    def status(self) -> verdicts.Kind:
         """The gravest verdict: "met" exactly if each constraint is met on unseen rows."""
         kinds = (result.verdict.kind for result in self.rules)
-        return max(kinds, key=KINDS.index, default="met")
+        return max(kinds, key=verdicts.KINDS.index, default="met")
 
     @property
-    def given_up(self) -> tuple[ConstraintResult, ...]:
+    def given_up(self) -> tuple[verdicts.ConstraintResult, ...]:
         """Constraints that are given up for others of priorities that come first."""
         return tuple(result for result in self.rules if result.given_up_for)
 
@@ -584,7 +571,7 @@ class Feasibility:
         )
 
     @property
-    def undefined(self) -> tuple[ConstraintResult, ...]:
+    def undefined(self) -> tuple[verdicts.ConstraintResult, ...]:
         """Constraints whose values are undefined, beside conflicts and rates over too few rows."""
         named = {rate.constraint for rate in self.too_few_rows}.union(self.conflict)
         return tuple(
@@ -594,7 +581,7 @@ class Feasibility:
         )
 
     @property
-    def broken_by_shift(self) -> tuple[ConstraintResult, ...]:
+    def broken_by_shift(self) -> tuple[verdicts.ConstraintResult, ...]:
         """Constraints on mean losses that are missed, or missed by more, due to the shift."""
         missed = self._with_verdict("missed")
         return tuple(result for result in missed if np.isfinite(result.unshifted))
@@ -602,7 +589,7 @@ class Feasibility:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The findings, by the codes that ``docs/warnings.md`` explains."""
-        verdicts = {result.verdict.kind for result in self.rules}
+        kinds = {result.verdict.kind for result in self.rules}
         explained = {result.constraint for result in (*self.left, *self.broken_by_shift)}
         missed = (result.constraint for result in self._with_verdict("missed"))
         found = {
@@ -611,14 +598,14 @@ class Feasibility:
             "GC103": not self.conflict and any(c not in explained for c in missed),
             "GC104": bool(self.left),
             "GC105": bool(self.broken_by_shift),
-            "GC111": not self.conflict and "missed within sampling error" in verdicts,
+            "GC111": not self.conflict and "missed within sampling error" in kinds,
             "GC112": bool(self.too_few_rows),
             "GC113": bool(self.undefined),
             "GC114": bool(self.unsteady),
             "GC115": bool(self.refuted),
             "GC116": self.is_fragile,
             "GC117": self.cost.is_costly,
-            "GC118": any(result.verdict.source == TRAINING_ROWS for result in self.rules),
+            "GC118": any(result.verdict.source == verdicts.TRAINING_ROWS for result in self.rules),
             "GC119": self.rounds_trained < self.rounds_asked,
             "GC121": bool(self.drifting),
         }
@@ -637,7 +624,7 @@ class Feasibility:
             describe("missed within sampling error", within, rows=reported),
         ]
         lines = [*filter(None, found)] or [describe("met", rows=reported)]
-        if any(result.verdict.source == TRAINING_ROWS for result in self.rules):
+        if any(result.verdict.source == verdicts.TRAINING_ROWS for result in self.rules):
             lines.append(describe("training rows"))
         if self.rounds_trained < self.rounds_asked:
             trained, asked = self.rounds_trained, self.rounds_asked
@@ -657,30 +644,12 @@ class Feasibility:
         is_violated : ndarray of shape (n_constraints,), bool
             Whether the training rows refute each constraint.
         """
-        refuted = tuple(
-            replace(self.rules[j], trained=float(values[j])) for j in np.flatnonzero(is_violated)
-        )
-        doubts = {
-            result.constraint: f"the model breaks the constraint on its training rows, "
-            f"{result.trained:.4f}"
-            for result in refuted
-        }
-        results = tuple(
-            replace(
-                result,
-                verdict=Verdict.of(
-                    result.constraint,
-                    Estimate(result.value, result.low, result.high),
-                    result.verdict.rows,
-                    result.verdict.source,
-                    doubt=result.verdict.reason or doubts.get(result.constraint, ""),
-                    conflict=self.conflict_of(result.constraint),
-                    left_out=result.verdict.left_out,
-                ),
-            )
-            for result in self.rules
-        )
-        return replace(self, rules=results, refuted=refuted)
+        refuted, rules = [], list(self.rules)
+        for j in np.flatnonzero(is_violated):
+            refuted.append(replace(rules[j], trained=float(values[j])))
+            reason = f"the model breaks the constraint on its training rows, {values[j]:.4f}"
+            rules[j] = replace(rules[j], verdict=rules[j].verdict.with_doubt(reason))
+        return replace(self, rules=tuple(rules), refuted=tuple(refuted))
 
     def warn(self, raises: bool) -> None:
         """Warn of the findings, or raise if constraints cannot be met.
@@ -711,7 +680,7 @@ class Feasibility:
 
     @property
     def _rows(self) -> str:
-        return describe_rows(self.n_rows, self.source)
+        return verdicts.describe_rows(self.n_rows, self.source)
 
     @property
     def _reported_rows(self) -> str:
@@ -719,9 +688,11 @@ class Feasibility:
         sources = list(dict.fromkeys(result.verdict.source for result in self.rules))
         if sources == [self.source]:
             return self._rows
-        return " and ".join(s if s == TRAINING_ROWS else f"unseen rows ({s})" for s in sources)
+        return " and ".join(
+            s if s == verdicts.TRAINING_ROWS else f"unseen rows ({s})" for s in sources
+        )
 
-    def _with_verdict(self, kind: Kind) -> list[ConstraintResult]:
+    def _with_verdict(self, kind: verdicts.Kind) -> list[verdicts.ConstraintResult]:
         return [result for result in self.rules if result.verdict.kind == kind]
 
     @property
@@ -921,7 +892,7 @@ def assess(
         unsteady = [
             j
             for j in np.flatnonzero(outcome.is_unsteady).tolist()
-            if reaches(compiled.constraints[j], outcome.intervals[j], beyond=True)
+            if verdicts.reaches(compiled.constraints[j], outcome.intervals[j], beyond=True)
         ]
     # Evidence that speaks against the values of constraints.
     if choice.is_uncertified or returned.misses_conformal_bounds:
@@ -1006,7 +977,7 @@ def _find_given_up(
     return given_up
 
 
-def _find_too_few_rows(returned: ReturnedModel, conflict: _Conflict) -> list[TooFewRows]:
+def _find_too_few_rows(returned: ReturnedModel, conflict: _Conflict) -> list[verdicts.TooFewRows]:
     """Find the rates over too few rows, apart from those of constraints in conflict.
 
     Constraints that hold on these rows, but not as tightly as a guarantee needs, are among them.
@@ -1015,7 +986,7 @@ def _find_too_few_rows(returned: ReturnedModel, conflict: _Conflict) -> list[Too
         return []
     rows, outcome, counts = returned.rows, returned.outcome, returned.counts
     cells, compiled, functionals = rows.cells, rows.compiled, outcome.functionals
-    found = find_too_few_rows(cells, compiled, counts, functionals, *outcome.sampled)
+    found = verdicts.find_too_few_rows(cells, compiled, counts, functionals, *outcome.sampled)
     named = {compiled.constraints[j] for j in conflict.named}
     found = [rate for rate in found if rate.constraint not in named]
     if not returned.misses_conformal_bounds or named:
@@ -1024,16 +995,19 @@ def _find_too_few_rows(returned: ReturnedModel, conflict: _Conflict) -> list[Too
     left, values = compiled.rows_of(np.nan_to_num(functionals)), compiled.values(functionals)
     known = {rate.constraint for rate in found}
     for j in np.unique(compiled.owner[left > returned.bounds + ROUNDING]):
-        constraint, n = compiled.constraints[j], rows_of_smallest_group(cells, compiled, j, counts)
+        constraint, n = (
+            compiled.constraints[j],
+            verdicts.rows_of_smallest_group(cells, compiled, j, counts),
+        )
         if constraint not in known:
             ends = map(float, outcome.intervals[j])
-            found.append(TooFewRows(constraint, "", n, float(values[j]), *ends))
+            found.append(verdicts.TooFewRows(constraint, "", n, float(values[j]), *ends))
     return found
 
 
 def _list_results(
     scored: ScoredRows, returned: ReturnedModel, conflict: _Conflict, doubts: dict[Constraint, str]
-) -> tuple[ConstraintResult, ...]:
+) -> tuple[verdicts.ConstraintResult, ...]:
     """List the value, interval and verdict of each constraint."""
     compiled, rows, outcome = scored.rows.compiled, returned.rows, returned.outcome
     values, counts = compiled.values(outcome.functionals), returned.counts
@@ -1045,7 +1019,7 @@ def _list_results(
         in_conflict = conflict.unmet
         if conflict.given_up:
             in_conflict = (j, *given_up_for) if given_up_for else ()
-        result = assess_constraint(
+        result = verdicts.assess_constraint(
             (rows.cells, rows.compiled),
             j,
             estimate,
@@ -1107,13 +1081,15 @@ def is_hardly_better(error: float, constant_error: float, free_error: float, n: 
 
 def _measure_cost(
     scored: ScoredRows, returned: ReturnedModel, error: float, unconstrained_error: float
-) -> Cost:
+) -> verdicts.Cost:
     """Measure the errors that the constraints cost on the rows that the model was chosen by."""
     if returned.is_unconstrained:
-        return Cost(error, error, error)
+        return verdicts.Cost(error, error, error)
     rows, choice = scored.rows.credible, returned.choice
     if rows.compiled.has_tables_alone:
-        return Cost(error, unconstrained_error=unconstrained_error)  # Thresholds move none.
+        return verdicts.Cost(
+            error, unconstrained_error=unconstrained_error
+        )  # Thresholds move none.
     margin = scored.margins(choice.rounds)
     # The shift is the one returned: those of the folds may be far from it, and cost more.
     own = rows.error(rows.decisions(shift_scores(margin, choice.shift)))
@@ -1124,4 +1100,4 @@ def _measure_cost(
         spread = standard_errors(returned.rows.compiled, returned.counts)
         spread[~find_first(rows.compiled)] = 0.0
         bounds = rows.compiled.b - norm.isf(choice.level) * spread
-    return measure_cost(rows, margin, choice.shift, bounds, own, unconstrained_error)
+    return verdicts.measure_cost(rows, margin, choice.shift, bounds, own, unconstrained_error)

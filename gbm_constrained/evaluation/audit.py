@@ -28,21 +28,12 @@ from gbm_constrained.constraints.checking import (
     resolve_positive_class,
 )
 from gbm_constrained.constraints.rates import accuracy, mean_loss, row_functions_of
+from gbm_constrained.data import validation
 from gbm_constrained.data.cells import Cells, CellStatistics
 from gbm_constrained.data.exact_sums import sum_over_machines
 from gbm_constrained.data.fit_data import check_targets
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.splits import Period, Times
-from gbm_constrained.data.validation import (
-    as_labels,
-    check_alignment,
-    check_integer,
-    check_no_scores,
-    check_share,
-    check_weight,
-    columns_of,
-    row_labels_of,
-)
 from gbm_constrained.decision.evaluation_set import Estimate, Outcome, PlainModel
 from gbm_constrained.decision.regression import PredictedRows
 from gbm_constrained.evaluation.verdicts import (
@@ -508,7 +499,7 @@ def find_classes(
         return np.unique(classes)
     for name, decided in answers.items():
         remedy = "wrap the model in an object whose predict(X) returns labels"
-        check_no_scores(decided, f"{name}.predict returned", remedy)
+        validation.check_no_scores(decided, f"{name}.predict returned", remedy)
     try:
         found = [np.unique(values) for values in (labels, *answers.values())]
         # Numbers beside texts are refused here; put together, numpy makes texts of them.
@@ -725,7 +716,10 @@ class AuditRows:
 
     def check(self, constraints: Sequence[Constraint]) -> NDArray[Any]:
         """Check lengths and row labels, and return the labels."""
-        labels, n_rows = as_labels(self.y), None  # Objects without a length are not counted.
+        labels, n_rows = (
+            validation.as_labels(self.y),
+            None,
+        )  # Objects without a length are not counted.
         n, shape = labels.size, getattr(self.X, "shape", None)
         if shape is not None and len(shape):
             n_rows = int(shape[0])
@@ -736,8 +730,8 @@ class AuditRows:
                 f"X has {n_rows} rows and y {n} values: give at least one row, and one value for "
                 f"each."
             )
-        check_weight(self.sample_weight, n)
-        columns_of(self.sensitive_features, n)
+        validation.check_weight(self.sample_weight, n)
+        validation.columns_of(self.sensitive_features, n)
         for constraint in constraints:
             for length in constraint.n_rows_held:
                 if length != n:
@@ -755,8 +749,8 @@ class AuditRows:
         by_row = {name: v for name, v in vars(self).items() if name not in ("time", "n_periods")}
         if not isinstance(self.time, str):
             by_row["time"] = self.time
-        check_alignment({**by_row, **row_labels_of(constraints)})
-        check_integer("n_periods", self.n_periods, 2)
+        validation.check_alignment({**by_row, **validation.row_labels_of(constraints)})
+        validation.check_integer("n_periods", self.n_periods, 2)
         return labels
 
     def divide(self, rows: Rows) -> list[Period]:
@@ -807,7 +801,7 @@ def measure_model(
     stated_metrics = read_metrics(metrics)
     if predicts_numbers:
         check_task(checked, predicts_numbers=True)
-    check_share("level", level)
+    validation.check_share("level", level)
     models = {type(model).__name__: model}
     if others is not None:
         if not isinstance(others, Mapping) or not all(isinstance(key, str) for key in others):
@@ -859,8 +853,8 @@ def _measure_classes(
     checked = resolve_positive_class(checked, classes, positive)
     remedy = f"{known}: drop those rows, or rename the labels"
     codes = encode_labels(labels, classes, "y holds", remedy)
-    weight = check_weight(given.sample_weight, n)
-    rows = Rows(codes, classes, weight, columns_of(given.sensitive_features, n), [X])
+    weight = validation.check_weight(given.sample_weight, n)
+    rows = Rows(codes, classes, weight, validation.columns_of(given.sensitive_features, n), [X])
     stated = (*checked, accuracy() >= 0.0)
     warning = SmallGroupWarning("audited rows, ")
     cells, compiled = compile_constraints(stated, rows, warning=warning)
@@ -884,8 +878,8 @@ def _measure_numbers(
 ) -> _Measured:
     """Measure the predictions of regressors."""
     targets = check_targets(given.check(checked))
-    weight = check_weight(given.sample_weight, targets.size)
-    columns = columns_of(given.sensitive_features, targets.size)
+    weight = validation.check_weight(given.sample_weight, targets.size)
+    columns = validation.columns_of(given.sensitive_features, targets.size)
 
     def encode(constraints: Sequence[Constraint]) -> Rows:
         """Encode the rows; row functions of the constraints stand in the place of classes."""

@@ -482,12 +482,17 @@ def test_intervals_of_rates_are_exact(unseen, binary):
 @pytest.mark.parametrize(
     ("expression", "rates", "truth"),
     [
-        (gc.each(gc.fnr(), by="g"), (0.1, 0.1, 0.1, 0.1), 0.1),
         (gc.gap(gc.fnr(), by="g"), (0.1, 0.1, 0.1, 0.1), 0.0),
-        (gc.gap(gc.fnr(), by="g"), (0.05, 0.1, 0.1, 0.15), 0.1),
-        (gc.gap(gc.fnr(), by="g", reference="3"), (0.05, 0.1, 0.1, 0.15), 0.1),
-        (gc.ratio(gc.fnr(), by="g"), (0.4, 0.5, 0.6, 0.8), 0.5),
-        (gc.ratio(gc.fnr(), by="g"), (0.5, 0.5, 0.5, 0.5), 1.0),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                (gc.each(gc.fnr(), by="g"), (0.1, 0.1, 0.1, 0.1), 0.1),
+                (gc.gap(gc.fnr(), by="g"), (0.05, 0.1, 0.1, 0.15), 0.1),
+                (gc.gap(gc.fnr(), by="g", reference="3"), (0.05, 0.1, 0.1, 0.15), 0.1),
+                (gc.ratio(gc.fnr(), by="g"), (0.4, 0.5, 0.6, 0.8), 0.5),
+                (gc.ratio(gc.fnr(), by="g"), (0.5, 0.5, 0.5, 0.5), 1.0),
+            )
+        ),
     ],
 )
 def test_intervals_of_several_groups_cover(expression, rates, truth):
@@ -504,6 +509,7 @@ def test_intervals_of_several_groups_cover(expression, rates, truth):
     assert covered / repeats >= 0.9 - 3 * np.sqrt(0.09 / repeats)
 
 
+@pytest.mark.slow
 def test_intervals_of_losses_cover():
     """Means, gaps and ratios of mean losses: about as often as the level says."""
     rng = np.random.default_rng(9)

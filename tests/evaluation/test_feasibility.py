@@ -302,7 +302,12 @@ def test_few_rows_are_told_in_few_lines():
     assert str(replace(found.rules[0], rows=2)).endswith(", of 2 rows")
 
 
-@pytest.mark.parametrize("name", CASES)
+SLOW = "certified at a ruinous price, Credit"
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == SLOW else n for n in CASES]
+)
 def test_scripted_cases_are_named(name):
     case = CASES[name]
     classifier, caught = fitted(case)
