@@ -29,7 +29,6 @@ from sklearn.utils import check_random_state
 from gbm_constrained._dataframes import number_of_rows
 from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.distributed import networks, ranks
-from gbm_constrained.distributed.networks import RankFunction, RankTask
 from gbm_constrained.distributed.ranks import Plan, RankResult, Shard, make_shard
 from gbm_constrained.exceptions import MachineError
 from gbm_constrained.scorers.base import ConstrainedBoosterMixin
@@ -309,7 +308,7 @@ def train(
     rows: DaskRows,
     evaluation: Sequence[DaskRows],
     plan: Plan,
-    function: RankFunction = ranks.train_rank,
+    function: networks.RankFunction = ranks.train_rank,
 ) -> RankResult:
     """Train on the rows of Dask collections, each row on the worker that holds it.
 
@@ -354,7 +353,8 @@ def train(
             tracker = client.run_on_scheduler(_open_network, name, size)
             given = zip(of_ranks, held, workers, strict=True)
             for rank, (network, parts, worker) in enumerate(given):
-                task = RankTask(rank, size, tracker, replace(plan, network=network), function)
+                own = replace(plan, network=network)
+                task = networks.RankTask(rank, size, tracker, own, function)
                 given_to = {"workers": [worker], "pure": False, "retries": 0}
                 futures.append(client.submit(_run, task, list(parts), **given_to))
             read = functools.partial(_read_outcomes, client, futures, workers)
@@ -386,7 +386,7 @@ def _find_address(dask_worker: Worker) -> tuple[str, int]:
     return dask_worker.ip, port
 
 
-def _run(task: RankTask, held: list[list[tuple[Shard, int]]]) -> Any:
+def _run(task: networks.RankTask, held: list[list[tuple[Shard, int]]]) -> Any:
     """Train on the rows of this worker; `held` are its partitions of each set of rows."""
 
     def read() -> Shard:

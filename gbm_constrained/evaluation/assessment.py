@@ -268,6 +268,8 @@ class DecisionPool:
         cells, compiled = self.rows.cells, self.rows.compiled
         n_classes = cells.classes.size
         self.n_constraints = len(compiled.constraints)
+        # A constraint of many rows, as a gap, is refuted by any of them.
+        self.levels = SIGNIFICANCE / np.bincount(compiled.owner)[compiled.owner]
         self.functionals = np.zeros((0, compiled.constant.size))
         self.measured = np.zeros((0, self.n_constraints), dtype=bool)
         self.reached = np.zeros((0, self.n_constraints), dtype=bool)
@@ -302,19 +304,13 @@ class DecisionPool:
         compiled = self.rows.compiled
         measured = is_measured(compiled, counts)
         reached = measured.copy()
-        beyond = find_violated_rows(compiled, counts, self._levels, one_test_each=True)
+        beyond = find_violated_rows(compiled, counts, self.levels, one_test_each=True)
         for j in range(self.n_constraints):
             reached[:, j] &= ~beyond[:, compiled.owner == j].any(axis=1)
         found = functionals_of(compiled, counts)
         self.functionals = np.concatenate([self.functionals, found])
         self.measured = np.concatenate([self.measured, measured])
         self.reached = np.concatenate([self.reached, reached])
-
-    @property
-    def _levels(self) -> Float:
-        """Level of each row: a constraint of many, as a gap, is refuted by any of them."""
-        owner = self.rows.compiled.owner
-        return SIGNIFICANCE / np.bincount(owner)[owner]
 
     def conflict(self) -> tuple[int, ...]:
         """Find constraints that no decision meets together: the fewest, as far as is proved."""
@@ -326,11 +322,16 @@ class DecisionPool:
             return ()
         # Either no decision meets the fewest constraints that no known one does, or a further
         # decision is found that does. Each turn therefore has another answer, or is the last.
-        while (fewest := self._fewest_unreached()) and self.left > 0:
+        while True:
+            missed = np.unique(~self.reached, axis=0)
+            if not missed.any(axis=1).all():
+                return ()
+            fewest = _smallest_cover(missed)
+            if self.left <= 0:
+                self.is_proved = False
+                return fewest
             if not self._can_meet(fewest):
                 return fewest
-        self.is_proved = False
-        return fewest
 
     def _find_refuted(self) -> tuple[int, ...]:
         """Find constraints that a bound refutes on each prefix; none can be left out."""
@@ -343,7 +344,7 @@ class DecisionPool:
         limits = [limit for limit in found if limit is not None]
         if len(limits) < len(found):
             return ()
-        bounds = compiled.b + norm.isf(self._levels) * standard_errors(compiled, self.of_choice)
+        bounds = compiled.b + norm.isf(self.levels) * standard_errors(compiled, self.of_choice)
 
         def refute(kept: Bool) -> Bool | None:
             """Find the constraints with multipliers; None where a decision may meet them."""
@@ -366,11 +367,6 @@ class DecisionPool:
                 fewer = refute(refuted & (np.arange(self.n_constraints) != j))
                 refuted = refuted if fewer is None else fewer
         return tuple(np.flatnonzero(refuted).tolist())
-
-    def _fewest_unreached(self) -> tuple[int, ...]:
-        """Find the fewest constraints such that each decision of the pool misses one; or none."""
-        missed = np.unique(~self.reached, axis=0)
-        return _smallest_cover(missed) if missed.any(axis=1).all() else ()
 
     def find_opponents(self, j: int, above: Sequence[int]) -> tuple[int, ...] | None:
         """Find the fewest of some constraints that one cannot be met together with.
@@ -824,11 +820,6 @@ class ReturnedModel:
     is_unconstrained: bool = False  # Whether the model is the one without constraints.
 
     @property
-    def counts(self) -> CellCounts:
-        """Decisions counted by cell and class."""
-        return self.rows.counts(self.decisions)
-
-    @property
     def has_guarantee(self) -> bool:
         """Whether a guarantee was asked for and is given."""
         is_expected = self.bounds is not None and not self.misses_conformal_bounds
@@ -927,7 +918,7 @@ def assess(
 
 def _find_conflict(scored: ScoredRows, prefixes: Prefixes, returned: ReturnedModel) -> _Conflict:
     """Find the constraints in conflict, and those that are violated although all can be met."""
-    choice, counts = returned.choice, returned.counts
+    choice, counts = returned.choice, returned.rows.counts(returned.decisions)
     has_rows = is_measured(returned.rows.compiled, counts).all()
     is_met = choice.violation == 0.0 and not choice.is_uncertified and has_rows
     misses_later = returned.has_guarantee and not returned.keeps.all()
@@ -984,7 +975,8 @@ def _find_too_few_rows(returned: ReturnedModel, conflict: _Conflict) -> list[ver
     """
     if np.isfinite(returned.choice.p_value):
         return []
-    rows, outcome, counts = returned.rows, returned.outcome, returned.counts
+    rows, outcome = returned.rows, returned.outcome
+    counts = rows.counts(returned.decisions)
     cells, compiled, functionals = rows.cells, rows.compiled, outcome.functionals
     found = verdicts.find_too_few_rows(cells, compiled, counts, functionals, *outcome.sampled)
     named = {compiled.constraints[j] for j in conflict.named}
@@ -1010,7 +1002,7 @@ def _list_results(
 ) -> tuple[verdicts.ConstraintResult, ...]:
     """List the value, interval and verdict of each constraint."""
     compiled, rows, outcome = scored.rows.compiled, returned.rows, returned.outcome
-    values, counts = compiled.values(outcome.functionals), returned.counts
+    values, counts = compiled.values(outcome.functionals), rows.counts(returned.decisions)
     unshifted = _find_broken_by_shift(scored, returned.choice, values)
     results = []
     for j, constraint in enumerate(compiled.constraints):
@@ -1097,7 +1089,8 @@ def _measure_cost(
     if returned.bounds is not None:
         bounds = np.minimum(bounds, returned.bounds)
     if np.isfinite(choice.level):
-        spread = standard_errors(returned.rows.compiled, returned.counts)
+        counts = returned.rows.counts(returned.decisions)
+        spread = standard_errors(returned.rows.compiled, counts)
         spread[~find_first(rows.compiled)] = 0.0
         bounds = rows.compiled.b - norm.isf(choice.level) * spread
     return verdicts.measure_cost(rows, margin, choice.shift, bounds, own, unconstrained_error)

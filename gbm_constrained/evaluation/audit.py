@@ -36,15 +36,7 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.splits import Period, Times
 from gbm_constrained.decision.evaluation_set import Estimate, Outcome, PlainModel
 from gbm_constrained.decision.regression import PredictedRows
-from gbm_constrained.evaluation.verdicts import (
-    KINDS,
-    TRAINING_ROWS,
-    ConstraintResult,
-    Verdict,
-    assess_constraint,
-    find_too_few_rows,
-    rows_of_constraint,
-)
+from gbm_constrained.evaluation import verdicts
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.reading import read_metrics
 from gbm_constrained.problem.compiler import JointCells, compile_constraints
@@ -291,7 +283,7 @@ def period_frame(
     def measure_part(index: Codes, level: float) -> tuple[Float, Float, list[int]]:
         """Find the values of constraints, their intervals, and numbers of rows."""
         cells, own = compile_constraints(constraints, rows.take(index), compiled, warning=None)
-        sizes = [rows_of_constraint(cells, own, j) for j in range(len(constraints))]
+        sizes = [verdicts.rows_of_constraint(cells, own, j) for j in range(len(constraints))]
         found = measure(index, cells, own, level)
         return found.values, found.sampled.constraints, sizes
 
@@ -336,7 +328,7 @@ def constraints_frame(
     functionals: Float,
     multipliers: Float,
     outcome: Outcome | None,
-    verdicts: Sequence[Verdict],
+    of_each: Sequence[verdicts.Verdict],
 ) -> pd.DataFrame:
     """Tabulate each constraint: values on training and held-out rows, multiplier and verdict.
 
@@ -355,17 +347,17 @@ def constraints_frame(
             "held_out": held_out,
             "low": interval[:, 0],
             "high": interval[:, 1],
-            "rows": [verdict.source for verdict in verdicts],
+            "rows": [verdict.source for verdict in of_each],
             "multiplier": compiled.totals(multipliers),
             "train_satisfied": compiled.is_satisfied(train),
             "satisfied": tabulate_satisfied(compiled, held_out),
-            "verdict": [verdict.kind for verdict in verdicts],
+            "verdict": [verdict.kind for verdict in of_each],
         }
     )
     priorities = [constraint.priority for constraint in compiled.constraints]
     if len(set(priorities)) > 1:
         report.insert(1, "priority", priorities)
-        report["given_up_for"] = [" and ".join(verdict.given_up_for) for verdict in verdicts]
+        report["given_up_for"] = [" and ".join(verdict.given_up_for) for verdict in of_each]
     return report
 
 
@@ -384,7 +376,9 @@ def costs_frame(
     missing = PlainModel(np.nan, np.full(len(names), np.nan))
     measured = [missing if row is None else row for row in rows.values()]
     values = [[row.objective, *row.values] for row in measured]
-    index = pd.Index(list(rows), name=TRAINING_ROWS if source == TRAINING_ROWS else None)
+    index = pd.Index(
+        list(rows), name=verdicts.TRAINING_ROWS if source == verdicts.TRAINING_ROWS else None
+    )
     return pd.DataFrame(values, index=index, columns=[objective, *names])
 
 
@@ -670,7 +664,7 @@ def find_history(model: Any) -> pd.DataFrame | None:
 
 
 # An audit knows the decisions of a model, and not those that the model might have made.
-VERDICTS = tuple(k for k in KINDS if k not in ("met on training rows", "cannot be met"))
+VERDICTS = tuple(k for k in verdicts.KINDS if k not in ("met on training rows", "cannot be met"))
 FRAME_COLUMNS = (
     "constraint", "sense", "bound", "value", "low", "high", "rows", "satisfied", "verdict",
     "detail",
@@ -931,7 +925,7 @@ def _measure_metrics(
 
 def _assess(
     cells: Cells, compiled: LinearConstraints, measured: MeasuredRows, scale: float | None
-) -> tuple[list[ConstraintResult], Estimate]:
+) -> tuple[list[verdicts.ConstraintResult], Estimate]:
     """Assess one model by what its rows measure: the constraints, and its quality.
 
     The quality is the accuracy of a classifier, and the coefficient of determination of a
@@ -940,7 +934,9 @@ def _assess(
     """
     few, counts = dict[Constraint, str](), measured.counts
     if counts is not None:
-        found = find_too_few_rows(cells, compiled, counts, measured.functionals, *measured.sampled)
+        found = verdicts.find_too_few_rows(
+            cells, compiled, counts, measured.functionals, *measured.sampled
+        )
         few = {rate.constraint: rate.reason for rate in reversed(found)}
     *estimates, quality = (
         Estimate(float(value), *map(float, ends))
@@ -948,7 +944,7 @@ def _assess(
     )
     stated = zip(compiled.constraints, estimates, strict=False)
     results = [
-        assess_constraint((cells, compiled), j, estimate, doubt=few.get(constraint, ""))
+        verdicts.assess_constraint((cells, compiled), j, estimate, doubt=few.get(constraint, ""))
         for j, (constraint, estimate) in enumerate(stated)
     ]
     if scale is not None:

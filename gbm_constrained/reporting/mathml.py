@@ -10,35 +10,10 @@ from collections.abc import Hashable, Iterable, Sequence
 from html import escape
 from typing import Any
 
+from gbm_constrained.constraints import rates, selectors
 from gbm_constrained.constraints.base import CalibrationError, Constraint, Quotient, Rate
 from gbm_constrained.constraints.comparisons import Each, Gap, GapNorm, Grouped, Paired, Ratio
 from gbm_constrained.constraints.presets import CoverageDifference, CoverageDivergence
-from gbm_constrained.constraints.rates import (
-    Above,
-    Covered,
-    DecisionCost,
-    Prediction,
-    Residual,
-    RowFunction,
-    RowLoss,
-)
-from gbm_constrained.constraints.selectors import (
-    BinResidual,
-    ClassifiedBy,
-    ClassPosition,
-    Column,
-    Correct,
-    CrossEntropy,
-    Differs,
-    Event,
-    Label,
-    Misclassified,
-    Predicted,
-    RankedAbove,
-    ReferenceModel,
-    Selector,
-    Term,
-)
 from gbm_constrained.metrics.base import MetricValue
 
 
@@ -107,15 +82,15 @@ SENSES = {
 # The negative and the positive class, where no name is known.
 CLASS_SIGNS = [f"<mo form='infix' lspace='0' rspace='0'>{sign}</mo>" for sign in "\N{MINUS SIGN}+"]
 RESIDUAL = f"{LABEL}{MINUS}{PREDICTION}"
-EVENTS: dict[type[Event], str] = {
-    Misclassified: f"{DECISION}{NOT_EQUAL}{LABEL}",
-    Correct: f"{DECISION}{EQUAL}{LABEL}",
-    CrossEntropy: f"{MINUS}<mi>log</mi>{PROBABILITY}<mo>(</mo>{LABEL}<mo>)</mo>",
-    BinResidual: f"<msub><mn>1</mn><mrow>{PROBABILITY}{IN}{BIN}</mrow></msub>"
+EVENTS: dict[type[selectors.Event], str] = {
+    selectors.Misclassified: f"{DECISION}{NOT_EQUAL}{LABEL}",
+    selectors.Correct: f"{DECISION}{EQUAL}{LABEL}",
+    selectors.CrossEntropy: f"{MINUS}<mi>log</mi>{PROBABILITY}<mo>(</mo>{LABEL}<mo>)</mo>",
+    selectors.BinResidual: f"<msub><mn>1</mn><mrow>{PROBABILITY}{IN}{BIN}</mrow></msub>"
     + _between("()", f"{LABEL}{MINUS}{PROBABILITY}"),
-    Prediction: PREDICTION,
-    Residual: RESIDUAL,
-    Covered: f"{LABEL}{SENSES['<=']}{PREDICTION}",
+    rates.Prediction: PREDICTION,
+    rates.Residual: RESIDUAL,
+    rates.Covered: f"{LABEL}{SENSES['<=']}{PREDICTION}",
 }
 LOSSES = {
     "squared": f"<msup>{_between('()', RESIDUAL)}<mn>2</mn></msup>",
@@ -253,16 +228,16 @@ def _write_value(of: Rate | Quotient | CalibrationError, member: Member | None =
     return written
 
 
-def _write_term(term: Term, member: Member | None) -> str:
+def _write_term(term: selectors.Term, member: Member | None) -> str:
     """Write a probability, or the mean of a cross-entropy or a cost."""
     event = term.event
-    if isinstance(event, RankedAbove):
+    if isinstance(event, selectors.RankedAbove):
         return _write_pair_rate(term, event, member)
     given = [_write_selector(s) for s in (*term.rows, *term.on)]
     if member is not None:
         given.append(EQUAL.join(member))
     is_mean = event.is_loss or event.is_cost or event.is_residual
-    is_mean |= isinstance(event, RowFunction) and not event.is_step
+    is_mean |= isinstance(event, rates.RowFunction) and not event.is_step
     name, ends = ("E", "[]") if is_mean else ("P", "()")
     sign = f"<mi>{name}</mi>"
     inside = [_write_event(event), *map(_write_selector, term.where)]
@@ -274,7 +249,9 @@ def _write_term(term: Term, member: Member | None) -> str:
     return sign + _between(ends, _list(inside) + condition)
 
 
-def _write_pair_rate(term: Term, event: RankedAbove, member: Member | None) -> str:
+def _write_pair_rate(
+    term: selectors.Term, event: selectors.RankedAbove, member: Member | None
+) -> str:
     """Write the probability that the score of a row is above that of another."""
     first, second = ([_write_selector(s) for s in base] for base in (term.base, term.other_base))
     if member is not None:
@@ -286,58 +263,58 @@ def _write_pair_rate(term: Term, event: RankedAbove, member: Member | None) -> s
     sides = (ROW, first), (OTHER_ROW, [s.replace(ROW, OTHER_ROW) for s in second])
     given = [f"{row}{_operator(':')}{_list(found)}" for row, found in sides if found]
     score = SCORE
-    if isinstance(event.target, Label):
+    if isinstance(event.target, selectors.Label):
         score = f"<msub>{SCORE}{_text(event.target.value)}</msub>"
     above = ABOVE.join(f"{score}<mo>(</mo>{row}<mo>)</mo>" for row in (ROW, OTHER_ROW))
     condition = GIVEN + _operator(";").join(given) if given else ""
     return "<mi>P</mi>" + _between("()", above + condition)
 
 
-def _write_event(event: Event) -> str:
+def _write_event(event: selectors.Event) -> str:
     """Write what a rate counts."""
     match event:
-        case Predicted():
+        case selectors.Predicted():
             return DECISION + _write_equals_class(event.target)
-        case Differs():
+        case selectors.Differs():
             return DECISION + NOT_EQUAL + _decision_of(event.reference_model)
-        case Above():
+        case rates.Above():
             return PREDICTION + ABOVE + _number(event.threshold)
-        case DecisionCost():
+        case rates.DecisionCost():
             rows = [
                 f"<mtr>{''.join(f'<mtd>{_number(entry)}</mtd>' for entry in row)}</mtr>"
                 for row in event.matrix
             ]
             table = _between("()", f"<mtable>{''.join(rows)}</mtable>")
             return f"<msub>{table}<mrow>{LABEL}{DECISION}</mrow></msub>"
-        case RowLoss(parameter=float(parameter)):
+        case rates.RowLoss(parameter=float(parameter)):
             sign = HUBER if event.loss == "huber" else PINBALL
             return f"<msub>{sign}{_number(parameter)}</msub>{_between('()', RESIDUAL)}"
-        case RowLoss():
+        case rates.RowLoss():
             return LOSSES[event.loss]
     return EVENTS[type(event)]
 
 
-def _write_selector(selector: Selector) -> str:
+def _write_selector(selector: selectors.Selector) -> str:
     """Write the condition that selects rows."""
     match selector:
-        case Label() | ClassPosition():
+        case selectors.Label() | selectors.ClassPosition():
             return LABEL + _write_equals_class(selector)
-        case Column():
+        case selectors.Column():
             return _text(selector.name) + EQUAL + _text(selector.value)
-        case ClassifiedBy():
+        case selectors.ClassifiedBy():
             sign = EQUAL if selector.is_correct else NOT_EQUAL
             return _decision_of(selector.reference_model) + sign + LABEL
     return ROW + IN + _text(selector)
 
 
-def _write_equals_class(target: Label | ClassPosition) -> str:
+def _write_equals_class(target: selectors.Label | selectors.ClassPosition) -> str:
     """Write that something is a class, or any other one."""
-    if isinstance(target, Label):
+    if isinstance(target, selectors.Label):
         return (NOT_EQUAL if target.excluded else EQUAL) + _text(target.value)
     return EQUAL + CLASS_SIGNS[target.index]
 
 
-def _decision_of(model: ReferenceModel) -> str:
+def _decision_of(model: selectors.ReferenceModel) -> str:
     """Write the decision of another model."""
     return f"<msub>{DECISION}{_text(str(model).strip(chr(39)))}</msub>"
 

@@ -80,11 +80,7 @@ class GroupRatesDisplay(style.Display):
         level: float = 0.95,
         name: str = "rates",
     ) -> None:
-        missing = [column for column in RATE_COLUMNS if column not in rates]
-        if missing:
-            raise ValueError(
-                f"rates must have the columns {list(RATE_COLUMNS)}, it lacks {missing}."
-            )
+        style.check_columns(rates, *RATE_COLUMNS)
         self.rates, self.rate_name, self.constraint = rates, rate_name, constraint
         self.level, self.name = level, name
         self.allowed = style.find_allowed(constraint, rates["rate"].to_numpy(), reference)
