@@ -58,7 +58,11 @@ def fit_in_one_process(params):
     return pickle.loads(result.model)
 
 
-def test_a_fit_without_a_cluster_says_what_to_do():
+def test_a_fit_without_a_cluster_says_what_to_do(monkeypatch):
+    def find_none():
+        raise ValueError("No clients found")
+
+    monkeypatch.setattr("distributed.get_client", find_none)
     with pytest.raises(ValueError, match=r"there is no Dask client\. Make one with dask"):
         fit(make(ConstrainedXGBClassifier))
 

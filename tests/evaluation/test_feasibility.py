@@ -386,14 +386,6 @@ def test_doubts_do_not_raise():
         assert [w.category for w in caught] == [gc.FragileConstraintsWarning]
 
 
-def test_training_rows_have_a_verdict_and_find_no_conflict():
-    classifier, caught = fitted(CASES["selection rates contradict"], measure_on="train")
-    found = classifier.feasibility_
-    assert (found.status, found.source, found.conflict) == ("missed", "training rows", ())
-    assert "Training rows are optimistic" in found.message
-    assert [w.category for w in caught] == [gc.MissedConstraintsWarning]
-
-
 def test_a_new_fit_forgets():
     classifier, _ = fitted(CASES["selection rates contradict"])
     X, y, _ = noisy()

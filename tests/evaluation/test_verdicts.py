@@ -258,7 +258,7 @@ def test_training_rows_have_a_verdict_and_a_warning(library, mode, noisy):
     )
     report, found = model.constraint_report_, model.feasibility_
     check_agreement(model)
-    assert found.source == "training rows"
+    assert (found.source, found.conflict) == ("training rows", ())
     assert (report["rows"] == "training rows").all()
     assert report["satisfied"].isna().all()
     assert found.status == "missed"
