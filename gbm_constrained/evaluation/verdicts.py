@@ -166,6 +166,17 @@ class Verdict:
             tuple(left_out),
         )
 
+    def with_doubt(self, reason: str) -> Verdict:
+        """Doubt a value on the right side, or within sampling error of it, by other evidence.
+
+        Parameters
+        ----------
+        reason : str
+            The evidence.
+        """
+        is_doubtful = self.kind.startswith("met") or self.kind == "missed within sampling error"
+        return replace(self, kind="cannot be told", reason=reason) if is_doubtful else self
+
     def __str__(self) -> str:
         without = f", without {join_truncated(self.left_out)}" if self.left_out else ""
         return self._text + without

@@ -14,7 +14,7 @@ import pandas as pd
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
-from gbm_constrained.data.cells import Cells, CellStatistics
+from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.splits import Period
 from gbm_constrained.decision.choose import (
@@ -51,6 +51,7 @@ from gbm_constrained.evaluation.audit import (
     Measure,
     MetricOnRows,
     measure_decisions,
+    measure_shares,
     period_frame,
     plain_time,
     set_column_types,
@@ -63,7 +64,7 @@ from gbm_constrained.fit.metric_search import MetricResult
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.solvers.base import Record, Solver
-from gbm_constrained.statistics.counts import CellCounts, functionals_of
+from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.sampled_intervals import Sampled, ScoredDecisions
 
 
@@ -659,16 +660,7 @@ def report_periods_of_metric(fit: MetricFit, result: MetricResult) -> pd.DataFra
     rows, periods = data.rows.take(held.rows), given.held_periods
     constraints = fit.options.constraints
     _, compiled = compile_constraints(constraints, data.rows, warning=None)
-    shares = result.chosen.shares
-
-    def measure(
-        index: Codes, cells: Cells, compiled: LinearConstraints, level: float
-    ) -> tuple[Float, Float]:
-        counts = CellCounts.of_probabilities(cells, shares[index])
-        intervals = Sampled.of(compiled, counts, level).constraints
-        return compiled.values(functionals_of(compiled, counts)), intervals
-
-    frame = period_frame(rows, compiled, measure, periods)
+    frame = period_frame(rows, compiled, measure_shares(result.chosen.shares), periods)
     if fit.has_own_objective:
         return frame
     of_metric = _periods_of_metric(fit, rows, decided, periods)

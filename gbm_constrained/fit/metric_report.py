@@ -35,9 +35,9 @@ from gbm_constrained.decision.rules import (
 )
 from gbm_constrained.evaluation.assessment import Feasibility, is_hardly_better
 from gbm_constrained.evaluation.audit import (
+    MetricOnRows,
     drifting,
     encode_labels,
-    measure_metric,
     small_groups_frame,
 )
 from gbm_constrained.evaluation.verdicts import (
@@ -604,7 +604,8 @@ class MetricMixin:
             value = black_box.bind(rows, labels).measure(scores)
             return value if black_box.called.is_maximized else -value
         assert metric is not None
-        value = measure_metric(metric, rows, self.decision_probabilities(X), self.positive)
+        shares = self.decision_probabilities(X)
+        value = MetricOnRows(metric, rows, self.positive).value(shares)
         return value if metric.greater_is_better else -value
 
 

@@ -18,7 +18,7 @@ from sklearn.base import clone
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.search import BiasSearch, ShiftSearch
-from gbm_constrained.evaluation.audit import measure_metric
+from gbm_constrained.evaluation.audit import MetricOnRows
 from gbm_constrained.metrics import (
     balanced_accuracy,
     cost,
@@ -58,7 +58,7 @@ def draw(seed, n=300, n_classes=3):
 
 def value_of(found, y, decided, weight=None, classes=CLASSES, **columns):
     rows = Rows(y, classes, weight, columns)
-    return measure_metric(found, rows, np.eye(classes.size)[decided])
+    return MetricOnRows(found, rows).value(np.eye(classes.size)[decided])
 
 
 def from_recalls(u):
@@ -107,9 +107,9 @@ def test_a_random_rule_and_a_perfect_one():
     y = np.repeat(np.arange(4), [10, 20, 30, 40])
     rows = Rows(y, np.arange(4))
     for found in (g_mean(), h_mean(), q_mean(), min_recall(), balanced_accuracy()):
-        assert measure_metric(found, rows, np.full((100, 4), 0.25)) == pytest.approx(0.25)
+        assert MetricOnRows(found, rows).value(np.full((100, 4), 0.25)) == pytest.approx(0.25)
     for found in BUILT_IN:
-        assert measure_metric(found, rows, np.eye(4)[y]) == pytest.approx(1.0, abs=1e-12)
+        assert MetricOnRows(found, rows).value(np.eye(4)[y]) == pytest.approx(1.0, abs=1e-12)
 
 
 def test_a_class_that_is_never_predicted_makes_three_means_zero():
