@@ -397,16 +397,10 @@ class MetricMixin:
     probabilities: Any
     decision_scores: Any  # of the classifier's part for black-box metrics
 
-    def _raw_margin(self, X: Any, start: Any = None) -> Array:
-        """Scores of the booster, of shape (n_samples,) or (n_samples, n_classes).
-
-        They begin at `start` where ``predict`` takes scores to begin at.
-        """
-        raise NotImplementedError
-
-    def _cell_margin(self, X: Any, model: bytes) -> Array:
-        """Scores of the booster of the joint cells, given its bytes."""
-        raise NotImplementedError
+    # Scores of the booster, of shape (n_samples,) or (n_samples, n_classes), given a table of rows
+    # and, if ``predict`` takes any, the scores that they begin at.
+    _raw_margin: Callable[..., Array]
+    _cell_margin: Callable[[Any, bytes], Array]  # The same of joint cells, by the booster's bytes.
 
     def _decision_margin(self, X: Any, start: Any = None) -> Array:
         """Scores that decisions are made by."""

@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_random_state, validate_data
 
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.data.fit_data import CombinedRows, FitArguments
+from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.validation import check_integer, preserve_random_state
 from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.decision.rules import Scores
@@ -158,15 +158,6 @@ class LogisticAdapter(NativeAdapter):
     def fit_plain(self, factor: Float | None = None, is_over: IsOver | None = None) -> None:
         """Call the parent's own ``fit``, which nothing ends early."""
         self.native(self.X, self.y, multiply_weight(self.sample_weight, factor))
-
-    def check_rows(self, combined: CombinedRows) -> None:
-        """Accept further rows, for no other argument has one value for each row."""
-
-    def leave_out_rounds(self) -> None:
-        """Leave none out: a linear model has no rounds."""
-
-    def finish(self) -> None:
-        """Add no conditions."""
 
     def fit_part(self, part: PartRows) -> LogisticModel:
         """Train scikit-learn's own model on some of the rows."""

@@ -65,7 +65,7 @@ def test_calls_are_counted_and_end():
         assert metric.calls_left == left
     with pytest.raises(RuntimeError, match=r"max_calls=3 times.*raise max_calls"):
         metric(SCORES)
-    assert metric.calls == function.call_count == 3
+    assert metric.budget.calls == function.call_count == 3
 
 
 @pytest.mark.parametrize(
@@ -210,13 +210,14 @@ def test_surrogates_are_bound_to_both_kinds_of_rows():
     group = np.array(list("aabbab"))
     training = rows(group=group)
     box = BlackBox(loss, by="group")
-    assert len(box.bind_surrogates(training, 200)) == 4
-    assert box.bind_validation(Rows(Y, CLASSES, None, {"group": group}, like=training), training)
+    assert len(box.bind_surrogates(training)) == 4
+    same = Rows(Y, CLASSES, None, {"group": group}, like=training)
+    assert box.bind_surrogates(same, training, "validation")
     only_a = Rows(Y, CLASSES, None, {"group": np.full(6, "a")}, like=training)
     with pytest.raises(ValueError, match=r"y='no', group=b.* is taken over no validation row"):
-        box.bind_validation(only_a, training)
+        box.bind_surrogates(only_a, training, "validation")
     own = BlackBox(loss, surrogates=[surrogate("hinge")], by="group")
-    assert own.bind_surrogates(training, 200).names == ("surrogate('hinge')",)
+    assert own.bind_surrogates(training).names == ("surrogate('hinge')",)
 
 
 def test_descriptions_are_copied():

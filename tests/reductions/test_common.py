@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from reference_losses import GMean, HMean, MinMax, QMean, balanced_error, micro_f1
 
 from gbm_constrained.reductions.methods import solve
-from gbm_constrained.reductions.mixtures import LinearObjective, MixtureProgramme
+from gbm_constrained.reductions.mixtures import LinearFunction, MixtureProgramme
 
 CONVEX = {
     "balanced": balanced_error,
@@ -88,7 +88,7 @@ def test_linear_objectives_and_ratios_by_trying_all_rules(problem):
     oracle = AtomOracle(effect)
     everything = try_all_rules(oracle)
     rng = np.random.default_rng(len(everything))
-    linear = LinearObjective(rng.normal(size=effect.shape[0]))
+    linear = LinearFunction(rng.normal(size=effect.shape[0]))
     for objective in (linear, micro_f1(priors, effect.shape[0])):
         found = solve(MixtureProgramme(objective, A, b), oracle)
         best = min(objective.value(u) for u in everything)

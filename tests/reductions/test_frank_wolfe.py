@@ -70,8 +70,8 @@ def test_weights_of_the_open_loop():
     answers = []
 
     class Recorder(AtomOracle):
-        def minimise(self, cost):
-            rule, u = super().minimise(cost)
+        def __call__(self, cost):
+            rule, u = super().__call__(cost)
             answers.append(u)
             return rule, u
 

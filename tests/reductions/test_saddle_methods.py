@@ -11,7 +11,6 @@ from scipy.optimize import minimize
 from gbm_constrained.reductions.methods import (
     SplitLagrangian,
     cut_ellipsoid,
-    project_on_ball,
     project_on_corner,
     solve,
 )
@@ -192,7 +191,3 @@ def test_projections(seed):
     )
     np.testing.assert_allclose(project_on_corner(x, 1.0), nearest.x, atol=1e-6)
     np.testing.assert_array_equal(project_on_corner(x, x.sum() + 0.1), x)
-    on_ball = project_on_ball(x, 0.5)
-    assert np.linalg.norm(on_ball) == pytest.approx(0.5)
-    np.testing.assert_allclose(on_ball / 0.5, x / np.linalg.norm(x))
-    np.testing.assert_array_equal(project_on_ball(x, 100.0), x)

@@ -7,10 +7,10 @@ import pytest
 from atoms import AtomOracle
 
 from gbm_constrained.reductions.methods import check_reduction, solve
-from gbm_constrained.reductions.mixtures import LinearObjective, MixtureProgramme, Search
+from gbm_constrained.reductions.mixtures import LinearFunction, MixtureProgramme, Search
 
 FREE = np.zeros((0, 2)), np.zeros(0)
-LINEAR = LinearObjective(np.array([-1.0, -0.5]), 1.0)
+LINEAR = LinearFunction(np.array([-1.0, -0.5]), 1.0)
 ORACLE = AtomOracle([[[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]])
 
 
