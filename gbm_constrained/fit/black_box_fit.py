@@ -89,47 +89,37 @@ def largest_violation(cells: Cells, compiled: LinearConstraints, scores: Float) 
     return largest if largest > ROUNDING else 0.0
 
 
-def refuse_arguments(metric: BlackBox, **given: Any) -> None:
-    """Refuse arguments of ``fit`` without a meaning for a black-box metric.
+REMEDIES = {
+    "datasets": "give the rows as validation=(X, y, sensitive_features)",
+    "sensitive_features_eval_set": "give the rows as validation=(X, y, sensitive_features)",
+    "constraint_callbacks": "end the search by BlackBox(..., max_calls=...)",
+    "time_limit": "end the search by BlackBox(..., max_calls=...)",
+    "checkpoint": "leave it out",
+}
+
+
+def refuse_arguments(metric: BlackBox | None, **given: Any) -> None:
+    """Refuse arguments of ``fit`` without a meaning for a black-box metric, or for others.
 
     Parameters
     ----------
-    metric : BlackBox
-        The metric.
+    metric : BlackBox or None
+        The metric; None where the objective is no black-box metric.
     **given
-        The arguments.
+        The arguments that only other objectives take, or that only such metrics take.
 
     Raises
     ------
     ValueError
         If one of them was given.
     """
-    remedies = {
-        "datasets": "give the rows as validation=(X, y, sensitive_features)",
-        "sensitive_features_eval_set": "give the rows as validation=(X, y, sensitive_features)",
-        "constraint_callbacks": "end the search by BlackBox(..., max_calls=...)",
-        "time_limit": "end the search by BlackBox(..., max_calls=...)",
-        "checkpoint": "leave it out",
-    }
-    for name, value in given.items():
-        if value is not None:
-            raise ValueError(f"{name}= has no meaning for {metric}: {remedies[name]}.")
-
-
-def refuse_rows(validation: Any, evaluation: Any) -> None:
-    """Refuse rows to choose and to report on where the objective is no black-box metric.
-
-    Raises
-    ------
-    ValueError
-        If one of them was given.
-    """
-    for name, value in (("validation", validation), ("evaluation", evaluation)):
-        if value is not None:
+    for name in (name for name, value in given.items() if value is not None):
+        if metric is None:
             raise ValueError(
                 f"{name}= is for objectives that are only a function to call, such as "
                 f"minimize=BlackBox(loss): leave it out, or give eval_set=."
             )
+        raise ValueError(f"{name}= has no meaning for {metric}: {REMEDIES[name]}.")
 
 
 AdjustableModel: TypeAlias = Any

@@ -30,12 +30,12 @@ from gbm_constrained.data.validation import check_integer, preserve_random_state
 from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.decision.rules import Scores
 from gbm_constrained.fit import model_note as saving
-from gbm_constrained.fit.black_box_fit import BlackBoxMixin, refuse_arguments, refuse_rows
+from gbm_constrained.fit.black_box_fit import BlackBoxMixin, refuse_arguments
 from gbm_constrained.fit.callbacks import ConstraintCallback, Progress, TimeLimit
 from gbm_constrained.fit.finalize import FinalModel, ReportLayout, describe_training_rows
 from gbm_constrained.fit.fit import ConstrainedFit
 from gbm_constrained.fit.fitted_report import report, warn
-from gbm_constrained.fit.metric_report import MetricMixin
+from gbm_constrained.fit.metric_fit import MetricMixin
 from gbm_constrained.fit.native_models import IsOver, NativeAdapter, PartRows, multiply_weight
 from gbm_constrained.fit.options import (
     LINEAR_SOLVER,
@@ -438,7 +438,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             )
             self._fit_black_box(LogisticAdapter(self, super().fit, rows), rows, black_box)
             return self
-        refuse_rows(validation, evaluation)
+        refuse_arguments(None, validation=validation, evaluation=evaluation)
         options = read_options(self)
         if options.metric is None and not options.constraints:
             return self._fit_without_constraints(X, y, sample_weight, time_limit)

@@ -164,8 +164,6 @@ class CallBudget:
     ----------
     limit : int
         Most calls, ``max_calls``.
-    reserved : int, default=0
-        Calls that are kept back.
 
     Attributes
     ----------
@@ -175,9 +173,9 @@ class CallBudget:
         Part of the fit that calls, which errors of the function name.
     """
 
-    def __init__(self, limit: int, reserved: int = 0) -> None:
+    def __init__(self, limit: int) -> None:
         self.calls, self.place = 0, "the first call"
-        self.limit, self._reserved = limit, reserved
+        self.limit, self._reserved = limit, 0
 
     @property
     def left(self) -> int:
@@ -253,15 +251,6 @@ class MeasuredBlackBox:
         constrained.violation, constrained.price = violation, price
         return constrained
 
-    @property
-    def calls_left(self) -> int:
-        """Number of calls that are left."""
-        return self.budget.left
-
-    def begin_iteration(self, iteration: int) -> None:
-        """Note the iteration, which errors of the function name."""
-        self.budget.place = f"iteration {iteration}"
-
     def __call__(self, scores: Float) -> float:
         """Call the function, and scale its value to a loss between zero and one.
 
@@ -302,7 +291,7 @@ class MeasuredBlackBox:
 
     def measure(self, scores: Float) -> float:
         """Call the function, and return its value; see :meth:`__call__`."""
-        if self.calls_left <= 0:
+        if self.budget.left <= 0:
             raise RuntimeError(
                 f"BlackBox({self.called.name}) was called max_calls={self.budget.limit} times, "
                 f"and no call is left: raise max_calls."

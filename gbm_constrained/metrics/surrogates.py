@@ -199,8 +199,7 @@ class Surrogate:
         on = f", on={join_truncated(self.on)}" if self.on else ""
         return f"surrogate({self.loss!r}{recall}{on})"
 
-    def __repr__(self) -> str:
-        return str(self)
+    __repr__ = __str__
 
 
 def surrogate(loss: LossName = "log_loss", *, on: Any = None, recall: float = 0.5) -> Surrogate:

@@ -42,19 +42,19 @@ all rules, re-weighted over the pool.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from scipy.optimize import Bounds, minimize
 
 from gbm_constrained._typing import Float
+from gbm_constrained.metrics.base import KINDS, Kind
 from gbm_constrained.problem.linear_constraints import solve_linear_programme
 from gbm_constrained.reductions.mixtures import (
     FEASIBLE,
     MAX_CUTS,
     TOLERANCE,
     ConvexFunction,
-    Kind,
     LinearFunction,
     LinearOracle,
     Master,
@@ -752,6 +752,10 @@ def solve_by_gradient_descent_ascent(
 ) -> RuleMixture:
     """Minimise a convex objective under convex constraints by gradient descent and ascent.
 
+    This is Algorithm 6. Multipliers start in the direction of the mean gradient over the box, with
+    a small length: one subgradient of a worst recall would name one class, which the average would
+    remember.
+
     Parameters
     ----------
     search : Search
@@ -768,46 +772,35 @@ def solve_by_gradient_descent_ascent(
         The best mixture of all rules found. The history has the averages of each pair of steps.
     """
     n_calls = max((search.n_left - 1) // len(steps), 1)
-    for descent, ascent in steps:
-        run_gradient_descent_ascent(search, n_calls, descent, ascent)
-    return finish_convex(search, tolerance)
-
-
-def run_gradient_descent_ascent(
-    search: Search, n_calls: int, descent: float, ascent: float
-) -> None:
-    """Run Algorithm 6 for some calls, and note the average after each.
-
-    Multipliers start in the direction of the mean gradient over the box, with a small length: one
-    subgradient of a worst recall would name one class, which the average would remember.
-    """
     programme = search.programme
     lagrangian = SplitLagrangian(programme)
     # Points at which the first gradient is averaged: enough to name every class of dozens.
     rng = np.random.default_rng(0)
     points = rng.uniform(programme.low, programme.high, (200, programme.size))
-    joint = np.mean([programme.objective.gradient(u) for u in points], axis=0)
-    largest = np.abs(joint).max(initial=0.0)
+    start = np.mean([programme.objective.gradient(u) for u in points], axis=0)
+    largest = np.abs(start).max(initial=0.0)
     if largest > 0:  # Largest multiplier at the start: a tenth of the losses' range.
-        joint = 0.1 * joint / largest
+        start = 0.1 * start / largest
     # Balls of multipliers. Lemma 33 asks for L (1 + 1 / r), with L below n and slack r above 0.01.
     radius = 1000.0
-    xi, mu = programme.middle, np.zeros(programme.n_constraints)
-    average = np.zeros(programme.size)
-    for t in range(n_calls):
-        if search.n_left <= 1:
-            break
-        _, u = search.call(joint)
-        average += (u - average) / (t + 1)
-        slope = lagrangian.slope(xi, joint, mu)
-        bound = float(joint @ u) + lagrangian.bound(xi, joint, mu, slope)
-        step_joint, step_mu = u - xi, lagrangian.constraints(xi)
-        xi = np.clip(xi - descent * slope, programme.low, programme.high)
-        joint = joint + ascent * step_joint
-        if (length := float(np.linalg.norm(joint))) > radius:
-            joint = joint * (radius / length)
-        mu = project_on_corner(np.maximum(mu + ascent * step_mu, 0.0), radius)
-        search.note(average, bound)
+    for descent, ascent in steps:
+        xi, joint, mu = programme.middle, start, np.zeros(programme.n_constraints)
+        average = np.zeros(programme.size)
+        for t in range(n_calls):
+            if search.n_left <= 1:
+                break
+            _, u = search.call(joint)
+            average += (u - average) / (t + 1)
+            slope = lagrangian.slope(xi, joint, mu)
+            bound = float(joint @ u) + lagrangian.bound(xi, joint, mu, slope)
+            step_joint, step_mu = u - xi, lagrangian.constraints(xi)
+            xi = np.clip(xi - descent * slope, programme.low, programme.high)
+            joint = joint + ascent * step_joint
+            if (length := float(np.linalg.norm(joint))) > radius:
+                joint = joint * (radius / length)
+            mu = project_on_corner(np.maximum(mu + ascent * step_mu, 0.0), radius)
+            search.note(average, bound)
+    return finish_convex(search, tolerance)
 
 
 def project_on_corner(x: Float, total: float) -> Float:
@@ -856,8 +849,7 @@ def check_reduction(kind: Kind, solver: str) -> ReductionName:
     """
     capable = [name for name, (_, _, kinds, _) in SOLVERS.items() if kind in kinds]
     if not capable:
-        kinds = ", ".join(get_args(Kind))
-        raise ValueError(f"kind={kind!r} is no kind of objective; take one of {kinds}")
+        raise ValueError(f"kind={kind!r} is no kind of objective; take one of {', '.join(KINDS)}")
     for name, (*_, need) in SOLVERS.items():
         if solver == name and name not in capable:
             raise ValueError(

@@ -44,9 +44,9 @@ import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
 from gbm_constrained._typing import Float
+from gbm_constrained.metrics.base import Kind
 from gbm_constrained.problem.linear_constraints import solve_linear_programme
 
-Kind: TypeAlias = Literal["linear", "smooth", "convex", "ratio", "other"]
 Status: TypeAlias = Literal["optimal", "local", "limit", "infeasible"]
 
 # A violation below this is rounding: ten times what the linear programmes are solved to, and what

@@ -150,9 +150,8 @@ class BlackBoxProblem:
     surrogates : SurrogateLosses
         Surrogates on the training rows, K of them.
     metric : callable
-        Loss of the validation rows, given their scores, that is only a function to call. It has
-        the number of calls that are left, ``calls_left``, and ``begin_iteration``, by which it
-        notes the iteration that errors name.
+        Loss of the validation rows, given their scores, that is only a function to call. Its
+        ``budget`` has the number of calls that are ``left``, and the ``place`` that errors name.
     validation_surrogates : SurrogateLosses, default=None
         The same surrogates on the validation rows, for estimators that shift scores.
     """
@@ -733,17 +732,17 @@ def minimize_black_box(
         surrogates.
     """
     metric, has_warned = problem.metric, False
-    options.check_effort(len(problem.surrogates), metric.calls_left, len(candidates))
-    metric.begin_iteration(0)
+    options.check_effort(len(problem.surrogates), metric.budget.left, len(candidates))
+    metric.budget.place = "iteration 0"
     tried = [(parameters, problem.loss(parameters)) for parameters in candidates]
     profile = problem.profile(start)
     iterates = [Iterate(start, problem.loss(start), profile, profile, np.zeros_like(profile))]
     ended: Ended = "iterations"
     for t in range(1, options.n_iterations + 1):
-        if metric.calls_left < options.calls_per_iteration:
+        if metric.budget.left < options.calls_per_iteration:
             ended = "calls"
             break
-        metric.begin_iteration(t)
+        metric.budget.place = f"iteration {t}"
         estimate = _estimate_off_plateaus(problem, options, iterates[-1].parameters, random)
         if estimate is None:
             ended = "plateau"
@@ -803,7 +802,7 @@ def _estimate_off_plateaus(
         sigma = problem.space.perturbation_scale(parameters) * sigma
     n_doublings = 3
     for _ in range(n_doublings + 1):
-        if problem.metric.calls_left < options.calls_per_iteration:
+        if problem.metric.budget.left < options.calls_per_iteration:
             break
         estimate = estimate_gradient(
             options.estimator,

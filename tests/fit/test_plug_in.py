@@ -25,8 +25,9 @@ def table():
 
 
 @BOTH
-@KINDS
-@pytest.mark.parametrize("measure_on", ["crossfit", "holdout", "watch"])
+@pytest.mark.parametrize(
+    ("kind", "measure_on"), [("binary", "crossfit"), ("several", "holdout"), ("several", "watch")]
+)
 def test_the_model_is_the_librarys_own(library, kind, measure_on, table, conclusions):
     """Of all rows; with its shift beside it."""
     X, y = table[0], table[1][kind]
@@ -299,9 +300,11 @@ def test_constraints_that_are_met_at_any_price_do_not_count(library, table, grow
 
 
 @BOTH
-@KINDS
 @pytest.mark.usefixtures("one_pass")
-@pytest.mark.parametrize("guarantee", [None, "expected", "high_probability"])
+@pytest.mark.parametrize(
+    ("kind", "guarantee"),
+    [("binary", None), ("several", None), ("several", "expected"), ("binary", "high_probability")],
+)
 def test_auto_is_one_of_the_two(library, kind, guarantee, table, conclusions, grown):
     """The one that makes fewer errors out of fold, where both are grown."""
     X, y = table[0], table[1][kind]
@@ -357,7 +360,7 @@ def underfitted(rng, n):
 SMALL = {"n_estimators": 16, "learning_rate": 0.1, "max_depth": 3}
 
 
-@BOTH
+@pytest.mark.parametrize("library", ["xgboost"])
 def test_few_small_trees_are_weighed(library, grown):
     """They go where the constraint puts the decision; a threshold alone cannot make up for it."""
     rng = np.random.default_rng(0)
@@ -374,7 +377,7 @@ def test_few_small_trees_are_weighed(library, grown):
     assert auto == abpp
 
 
-@BOTH
+@pytest.mark.parametrize("library", ["lightgbm"])
 def test_a_threshold_is_not_enough_where_no_row_is_memorised(library, grown):
     """And a constraint that the plain model meets is none that a certificate would find met."""
     X, y = underfitted(np.random.default_rng(1), 20_000)

@@ -62,7 +62,7 @@ def test_calls_are_counted_and_end():
     metric = measured(function, at=rows(group=Y), max_calls=3)
     for left in (2, 1, 0):
         metric(SCORES)
-        assert metric.calls_left == left
+        assert metric.budget.left == left
     with pytest.raises(RuntimeError, match=r"max_calls=3 times.*raise max_calls"):
         metric(SCORES)
     assert metric.budget.calls == function.call_count == 3
@@ -141,7 +141,7 @@ def test_errors_of_the_function_name_the_iteration():
         raise ZeroDivisionError("no positives")
 
     metric = measured(fails)
-    metric.begin_iteration(7)
+    metric.budget.place = "iteration 7"
     with pytest.raises(ZeroDivisionError, match="no positives") as error:
         metric(SCORES)
     assert error.value.__notes__ == [
@@ -161,7 +161,7 @@ def test_errors_of_the_function_name_the_iteration():
 )
 def test_bad_values_are_errors(value, message):
     metric = measured(lambda y, s: value)
-    metric.begin_iteration(2)
+    metric.budget.place = "iteration 2"
     with pytest.raises((TypeError, ValueError), match=message):
         metric(SCORES)
 

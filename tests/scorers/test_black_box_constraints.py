@@ -65,7 +65,7 @@ def test_no_model_that_breaks_a_rule_is_better_than_one_that_keeps_it():
     excess = gap_by_hand(broken, VALIDATION) - 0.02
     assert choice(broken) == pytest.approx(1.0 + excess)
     assert searched(broken) == pytest.approx(0.25 + PENALTY * excess)
-    assert choice.calls_left == 3000 - 3  # Broken rules are known without a call.
+    assert metric.budget.left == 3000 - 3  # Broken rules are known without a call.
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

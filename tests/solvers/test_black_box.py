@@ -389,7 +389,7 @@ def test_iterates_hold_what_made_them():
     problem = quadratic_problem(lambda u: TRUE_WEIGHTS @ u)
     found = descend(problem, np.ones(4), n_iterations=3)
     assert len(found.iterates) == 4
-    assert problem.metric.iterations == [0, 1, 2, 3]
+    assert problem.metric.budget.place == "iteration 3"
     for before, after in zip(found.iterates[:-1], found.iterates[1:], strict=True):
         np.testing.assert_allclose(after.gradient, TRUE_WEIGHTS, atol=1e-8)
         np.testing.assert_allclose(after.target, before.profile - 0.5 * after.gradient)
@@ -420,7 +420,7 @@ def test_candidates_win_where_they_are_better():
 )
 def test_calls_end_the_search(estimator, each):
     problem = on_rows(0, lambda u: 0.5 * u[0] + 0.3 * u[1])
-    problem.metric.max_calls = 1 + 3 * (each + 1) + 5
+    problem.metric.budget.limit = 1 + 3 * (each + 1) + 5
     found = descend(problem, np.ones(4), estimator=estimator, sigma=0.05)
     assert found.ended == "calls"
     assert len(found.iterates) == 4
