@@ -299,11 +299,15 @@ def test_constraints_that_are_met_at_any_price_do_not_count(library, table, grow
 # --- which of the two ---------------------------------------------------------------------------
 
 
-@BOTH
 @pytest.mark.usefixtures("one_pass")
 @pytest.mark.parametrize(
-    ("kind", "guarantee"),
-    [("binary", None), ("several", None), ("several", "expected"), ("binary", "high_probability")],
+    ("library", "kind", "guarantee"),
+    [
+        ("xgboost", "several", None),
+        ("lightgbm", "binary", None),
+        ("lightgbm", "several", "expected"),
+        ("xgboost", "binary", "high_probability"),
+    ],
 )
 def test_auto_is_one_of_the_two(library, kind, guarantee, table, conclusions, grown):
     """The one that makes fewer errors out of fold, where both are grown."""

@@ -166,18 +166,6 @@ def test_averages_without_constraints(objective, steps, gap):
     assert found.bound <= best.value + 1e-9
 
 
-def test_calls_are_divided_among_the_steps():
-    oracle = AtomOracle(EFFECT)
-    found = solve(
-        MixtureProgramme(QMean(3, 6), *coverage_rows(3, 3, COARSE.priors, 0.01)),
-        oracle,
-        "gda",
-        400,
-    )
-    assert oracle.calls == len(found.history) <= 400
-    assert found.violation <= 1e-9
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_projections(seed):
     rng = np.random.default_rng(seed)

@@ -204,7 +204,7 @@ def test_parameters_survive_clone_and_set_params(library):
     assert model.maximize == g_mean()
 
 
-@BOTH
+@pytest.mark.parametrize("library", ["lightgbm"])
 def test_a_search_scores_by_the_metric(library):
     X, y = table_of("several", np.random.default_rng(3))
     model = make(library, None, maximize="g_mean", measure_on=gc.CrossFit(2), n_estimators=5)

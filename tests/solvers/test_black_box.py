@@ -87,7 +87,7 @@ def test_the_error_of_interpolation_of_a_quadratic_metric_falls_with_sigma():
     assert (np.divide(errors[:-1], errors[1:]) >= 1.7).all(), errors
 
 
-TOY_ERRORS = {1: 7e-32, 2: 1.4e-5, 4: 3.0e-5, 8: 3.4e-5, 16: 5.4e-5, 32: 5.7e-5}
+TOY_ERRORS = {1: 7e-32, 4: 3.0e-5, 16: 5.4e-5}
 
 
 @pytest.mark.parametrize(("K", "expected"), TOY_ERRORS.items())
