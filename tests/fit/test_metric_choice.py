@@ -135,7 +135,7 @@ def test_the_report_has_the_mixture_that_was_found_where_its_promise_is_not_kept
     assert report.loc[returned, "mixture"] == report.loc[found, "held_out"]
 
 
-@BOTH
+@pytest.mark.parametrize("library", ["lightgbm"])
 def test_costs_and_fragility_are_told_of_a_metric(library):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 4))
@@ -285,7 +285,7 @@ def draw_groups(n):
     return X, (score > 0.5).astype(int), group
 
 
-@BOTH
+@pytest.mark.parametrize("library", ["xgboost"])
 def test_small_groups_leave_no_constant_decision(library):
     """Recalls of groups of ten rows are brought together by deciding all rows alike alone."""
     X, y, group = draw_groups(1600)

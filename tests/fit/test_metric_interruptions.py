@@ -400,7 +400,7 @@ def case_of(library, case):
 
 
 @pytest.mark.parametrize(  # Each case with one of the libraries, in turn.
-    ("library", "case"), [*zip(itertools.cycle(CLASSIFIERS), CASES), ("lightgbm", "shift")]
+    ("library", "case"), [*zip(itertools.cycle(CLASSIFIERS), CASES)]
 )
 @pytest.mark.filterwarnings("ignore:measure_on='train'")
 def test_an_interrupted_fit_gives_the_uninterrupted_model(library, case, tmp_path, trainings):

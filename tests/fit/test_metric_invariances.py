@@ -99,9 +99,10 @@ def test_weights_are_copies(name, is_constrained):
         name, np.repeat(X, weight, axis=0), np.repeat(y, weight), constraints=constraints
     )
     assert_equal(weighted, copied)
-    unweighted = find(name, X, y, constraints=constraints)
-    assert abs(unweighted.solution.value - weighted.solution.value) > 1e-4
-    assert_equal(weighted, find(name, X, y, 7.5 * weight, constraints))
+    if name == "g_mean":
+        unweighted = find(name, X, y, constraints=constraints)
+        assert abs(unweighted.solution.value - weighted.solution.value) > 1e-4
+        assert_equal(weighted, find(name, X, y, 7.5 * weight, constraints))
 
 
 @EACH

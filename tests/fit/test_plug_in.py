@@ -152,7 +152,7 @@ def test_the_threshold_is_the_best_of_all(library, table, conclusions):
 # --- around it ----------------------------------------------------------------------------------
 
 
-@BOTH
+@pytest.mark.parametrize("library", ["xgboost"])
 def test_a_start_of_multipliers_is_none_for_the_threshold(library, table):
     """They are where the second set of boosters begins."""
     X, y = table[0], table[1]["binary"]
@@ -340,7 +340,7 @@ def overfitted(rng, n):
     return X, (X[:, 0] + X[:, 1] + 1.5 * rng.normal(size=n) > 1.0).astype(int)
 
 
-@BOTH
+@pytest.mark.parametrize("library", ["lightgbm"])
 def test_memorised_rows_need_no_second_set_of_boosters(library, conclusions, grown):
     X, y = overfitted(np.random.default_rng(0), 3000)
     model = make(library, [gc.fnr() <= 0.3], n_estimators=80, learning_rate=0.3, max_depth=8)
@@ -431,7 +431,7 @@ def test_constraints_that_the_plain_model_meets_are_no_reason_to_weigh(library, 
     )
 
 
-@BOTH
+@pytest.mark.parametrize("library", ["xgboost"])
 def test_strict_constraints_where_the_plain_model_is_hardly_ever_wrong(library):
     """One digit against the others, whose training rows are soon memorised."""
     X, y = load_digits(return_X_y=True)
@@ -446,7 +446,7 @@ def test_strict_constraints_where_the_plain_model_is_hardly_ever_wrong(library):
     assert (decided[y_test == 1] == 0).mean() < 0.07
 
 
-@BOTH
+@pytest.mark.parametrize("library", ["lightgbm"])
 def test_where_plain_boosters_fail_multipliers_are_tried(library, grown):
     """Steps of full length over few frauds, which the boosters do not even memorise."""
     rng = np.random.default_rng(0)

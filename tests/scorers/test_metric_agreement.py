@@ -88,14 +88,12 @@ def test_scores_that_lightgbm_starts_from_are_not_in_predictions():
     assert_agrees(model, measure(model.predict(X[~TRAIN]), Y[~TRAIN]))
 
 
-@BOTH
+@pytest.mark.parametrize("library", ["lightgbm"])
 def test_groups_of_rows_stay_together(library):
     """Copies of a row in two folds would be recognised: labels of noise, promised as if known."""
     rows = np.repeat(np.arange(300), 5)
     table, y = X.iloc[rows], RANDOM.integers(0, 2, 300)[rows]
-    deep = {"n_estimators": 30, "max_depth": 9, "learning_rate": 0.4}
-    if library == "lightgbm":
-        deep |= {"num_leaves": 63, "min_child_samples": 2}
+    deep = {"n_estimators": 30, "learning_rate": 0.4, "num_leaves": 63, "min_child_samples": 2}
     values = []
     for groups in (rows, None):
         model = make(library, **deep).fit(table, y, groups=groups)
