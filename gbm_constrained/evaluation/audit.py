@@ -850,7 +850,7 @@ def _measure_classes(
     weight = validation.check_weight(given.sample_weight, n)
     rows = Rows(codes, classes, weight, validation.columns_of(given.sensitive_features, n), [X])
     stated = (*checked, accuracy() >= 0.0)
-    warning = SmallGroupWarning("audited rows, ")
+    warning = ("audited rows, ", "")
     cells, compiled = compile_constraints(stated, rows, warning=warning)
     remedy = f"{known}: predict must return labels, not scores, and all models the same ones"
     decided = {
@@ -891,7 +891,7 @@ def _measure_numbers(
                 f"{name}.predict returned {found.size} predictions for {targets.size} rows."
             )
         predictions[name] = found
-    warning = SmallGroupWarning("audited rows, ")
+    warning = ("audited rows, ", "")
     cells, compiled = compile_constraints(stated, encode(stated), warning=warning)
     rows = PredictedRows(cells, compiled, "", targets, RegressionObjective("squared"))
     measures = {name: measure_predictions(rows, score) for name, score in predictions.items()}

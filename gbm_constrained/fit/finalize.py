@@ -7,7 +7,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -59,7 +59,6 @@ from gbm_constrained.evaluation.audit import (
 from gbm_constrained.evaluation.verdicts import TooFewRows, find_too_few_rows
 from gbm_constrained.fit.cross_fit import measure_optimism
 from gbm_constrained.fit.fit import ConstrainedFit, transfer_offsets
-from gbm_constrained.fit.metric_fit import MetricFit
 from gbm_constrained.fit.metric_search import MetricResult
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.linear_constraints import LinearConstraints
@@ -646,7 +645,7 @@ def _measure_held_out(fit: ConstrainedFit, scores: ModelScores, model: FinalMode
     return measure_decisions(score_decisions(held.lagrangian, held.compiled, final, decided))
 
 
-def report_periods_of_metric(fit: MetricFit, result: MetricResult) -> pd.DataFrame | None:
+def report_periods_of_metric(fit: Any, result: MetricResult) -> pd.DataFrame | None:
     """Tabulate the constraints, and the metric after them, in each held-out period.
 
     Constraints count the decisions that are reported. The metric is that of the rule that is
@@ -668,7 +667,7 @@ def report_periods_of_metric(fit: MetricFit, result: MetricResult) -> pd.DataFra
 
 
 def _periods_of_metric(
-    fit: MetricFit, rows: Rows, decided: Codes, periods: Sequence[Period]
+    fit: Any, rows: Rows, decided: Codes, periods: Sequence[Period]
 ) -> pd.DataFrame:
     """Tabulate the metric in each period, with intervals by the bootstrap of its rows."""
     metric, records = fit.problem.metric.metric, []

@@ -32,7 +32,6 @@ from gbm_constrained.fit.black_box_fit import (
     AdjustableModel,
     BlackBoxMixin,
     refuse_arguments,
-    refuse_rows,
 )
 from gbm_constrained.fit.callbacks import (
     Progress,
@@ -56,7 +55,7 @@ from gbm_constrained.fit.fitted_report import (
     warn,
     with_constraints,
 )
-from gbm_constrained.fit.metric_report import MetricMixin
+from gbm_constrained.fit.metric_fit import MetricMixin
 from gbm_constrained.fit.model_note import unchanged_on_error
 from gbm_constrained.fit.native_models import (
     EvaluationRows,
@@ -792,7 +791,7 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedMixin):
             refuse_arguments(black_box, **{name: getattr(own, name) for name in names})
             self._fit_black_box(adapter, rows, black_box)
             return
-        refuse_rows(rows.validation, rows.evaluation)
+        refuse_arguments(None, validation=rows.validation, evaluation=rows.evaluation)
         options = SolverOptions.of(self)
         has_metric = options.metric is not None
         if options.constraints and not has_metric and (booster := adapter.without_gradients()):

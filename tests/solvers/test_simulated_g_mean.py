@@ -43,7 +43,7 @@ def set_up(seed):
     box = BlackBox(g_mean_loss, surrogates=hinges)
     model = LogisticRegression(fit_intercept=False).fit(X, y)
     metric = box.bind(Rows(v, CLASSES), v)
-    surrogates = box.bind_surrogates(Rows(y, CLASSES), v.size)
+    surrogates = box.bind_surrogates(Rows(y, CLASSES))
     problem = BlackBoxProblem(LinearSpace(X, V), surrogates, metric)
     return problem, model.coef_[0], (X, y), V, test
 
