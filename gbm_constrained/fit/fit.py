@@ -608,7 +608,6 @@ class ConstrainedFit:
 
     problem_class: ClassVar[type[FitProblem]] = FitProblem
     growth_class: ClassVar[type[FoldGrowth]] = FoldGrowth
-    check_guarantee: ClassVar[Callable[..., None]] = staticmethod(check_guarantee)
 
     def __init__(
         self,
@@ -643,7 +642,7 @@ class ConstrainedFit:
             prefixes = options.prefixes(library.n_rounds)
             fraction, delta = options.calibration_fraction, options.delta
             asked = GuaranteeRequest(str(options.guarantee), fraction, delta, prefixes)
-            self.check_guarantee(self.certification, compiled, asked)
+            check_guarantee(self.certification, compiled, asked)
         self.groups: GroupOffsets | None = None
         if options.group_parameter is not None:
             self.groups = begin_groups(self.problem, options.group_parameter, library)

@@ -35,34 +35,26 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than mi
 
 
 @pytest.mark.parametrize(
-    ("rule", "pairs"),
+    "rule",
     [
-        (gc.gap(gc.fpr(), by="g") <= 0.05, True),
-        (gc.gap(gc.error_rate(), by="g") <= 0.0, True),
-        (gc.ratio(gc.selection_rate(), by="g") >= 0.8, True),
-        (gc.gap(gc.fpr(), by="g", reference="g0") <= 0.05, False),
-        (gc.gap(gc.fpr(), by="g", reference=gc.overall) <= 0.05, False),
+        gc.gap(gc.error_rate(), by="g") <= 0.0,
+        gc.ratio(gc.selection_rate(), by="g") >= 0.8,
+        gc.gap(gc.fpr(), by="g", reference=gc.overall) <= 0.05,
     ],
 )
-def test_of_all_pairs_the_extremes_decide(rule, pairs):
-    """The largest violation is that of the rows one by one, to the last bit."""
+def test_the_largest_violation_is_that_of_the_rows_one_by_one(rule):
     rng = np.random.default_rng(0)
     y, group = rng.integers(0, 2, 600), rng.integers(0, 7, 600)
     columns = {"g": np.array([f"g{k}" for k in group])}
     rules = [rule, gc.fpr(on={"g": "g1"}) <= 0.1]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(2), columns=columns))
     found = violations.ErrorAndViolations(cells, compiled, compiled.b)
-    of_pairs = [part.func is violations._violate_pairs for part in found.others]
-    assert sum(of_pairs) == pairs
     for share in (0.0, 0.1, 0.5, 1.0):
         decided = (rng.random(600) < share).astype(np.intp)
         fractions = found.linear.fractions(decided)
         functionals = compiled.U @ fractions.ravel() + compiled.constant
         excess = compiled.rows_of(functionals) - compiled.b
         assert found.measure(decided)[1] == pytest.approx(max(excess.max(), 0.0), abs=1e-12)
-    tighter = compiled.b - 0.01 * np.arange(len(compiled))  # no longer alike: row by row
-    others = violations.ErrorAndViolations(cells, compiled, tighter).others
-    assert not any(part.func is violations._violate_pairs for part in others)
 
 
 @pytest.mark.filterwarnings("error")
@@ -313,7 +305,7 @@ def best_by_trying_all(problem, cells, compiled, penalty, priced):
     return min(zip(worst.round(11), error.round(11), strict=True))
 
 
-@random(150)
+@random(60)
 @given(
     seed=seeds, weighted=st.booleans(), many=st.booleans(), priorities=PRIORITIES,
     weights=WEIGHTS, penalty=st.sampled_from([None, 0.5, 10.0]), are_priced=st.booleans(),
@@ -340,7 +332,7 @@ def test_thresholds_by_trying_all(seed, weighted, many, priorities, weights, pen
     assert found.is_feasible == (violations <= 1e-12).all()
 
 
-@random(40)
+@random(15)
 @given(seed=seeds, k=st.sampled_from([2, 3]), priority=st.integers(1, 5))
 def test_one_priority_is_no_priority(seed, k, priority):
     problem = Problem(seed, k=k)
@@ -352,7 +344,7 @@ def test_one_priority_is_no_priority(seed, k, priority):
     assert (found.error, found.loss) == (plain.error, plain.loss)
 
 
-@random(60)
+@random(25)
 @given(
     seed=seeds, n=st.sampled_from([60, 700]), weighted=st.booleans(), priorities=PRIORITIES,
     penalty=st.sampled_from([None, 10.0]), are_priced=st.booleans(),
@@ -394,7 +386,7 @@ def is_no_worse(found, other):
     return True
 
 
-@random(20)
+@random(10)
 @given(seed=seeds)
 def test_biases_of_several_classes_violate_what_comes_first_least(seed):
     """Never worse than a constant decision, and than the best biases for the first rule alone."""
