@@ -8,7 +8,7 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 import xgboost as xgb
-from helpers import BOTH, KINDS, RULES, margins_of, quiet
+from helpers import BOTH, RULES, margins_of, quiet
 from scipy import special
 from sklearn.base import clone
 from small_fits import DEMANDING, ROUNDS, decided, make
@@ -16,6 +16,10 @@ from small_fits import DEMANDING, ROUNDS, decided, make
 import gbm_constrained as gc
 from gbm_constrained.solvers import AutoSolver
 
+# Each library and each kind of problem once.
+EACH = pytest.mark.parametrize(
+    ("library", "kind"), [("xgboost", "several"), ("lightgbm", "binary")]
+)
 CLOSE = {"xgboost": 2e-6, "lightgbm": 1e-12}
 
 
@@ -36,9 +40,15 @@ def plain(library, model, tmp_path):
     return lambda X: decided(booster.predict(X, raw_score=True)), probabilities
 
 
-@BOTH
-@KINDS
-@pytest.mark.parametrize("measure_on", ["crossfit", "holdout"])
+@pytest.mark.parametrize(
+    ("library", "kind", "measure_on"),
+    [
+        ("xgboost", "binary", "crossfit"),
+        ("lightgbm", "binary", "holdout"),
+        ("xgboost", "several", "holdout"),
+        ("lightgbm", "several", "crossfit"),
+    ],
+)
 def test_the_saved_file_decides_as_the_model_does(library, kind, measure_on, table, tmp_path):
     """Shifted in the model itself, or beside it: the decisions are the same."""
     X, y = table[0], table[1][kind]
@@ -66,8 +76,7 @@ def test_the_saved_file_decides_as_the_model_does(library, kind, measure_on, tab
         np.testing.assert_allclose(beside.predict_proba(X), p, atol=1e-6)
 
 
-@BOTH
-@KINDS
+@EACH
 def test_a_threshold_beside_the_model_travels_with_it(library, kind, table):
     X, y = table[0], table[1][kind]
     labels = y if library == "xgboost" else np.array(["a", "b", "c"])[y]
@@ -89,8 +98,7 @@ def test_a_threshold_beside_the_model_travels_with_it(library, kind, table):
     assert not hasattr(again, "shift_")
 
 
-@BOTH
-@KINDS
+@EACH
 def test_early_stopping_and_the_shift(library, kind, table):
     """The best iteration is the parent's; it is shifted as a whole, and reported as such."""
     X, y = table[0], table[1][kind]

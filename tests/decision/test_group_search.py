@@ -65,7 +65,7 @@ def search(problem, cells, compiled, groups):
     )
 
 
-@random(25)
+@random(12)
 @given(seed=seeds, rate=st.sampled_from(list(RATES)), bound=st.sampled_from([0.0, 0.05, 0.2]))
 def test_two_groups_by_trying_all(seed, rate, bound):
     problem, cells, compiled, groups = problem_of(seed, 30, 2, rate, bound)
@@ -81,7 +81,7 @@ def test_two_groups_by_trying_all(seed, rate, bound):
     assert error == pytest.approx(least, abs=1e-12)
 
 
-@random(25)
+@random(12)
 @given(seed=seeds, rate=st.sampled_from(["fpr", "tpr", "selection"]))
 def test_three_groups_lie_between_the_mixture_and_a_common_decision(seed, rate):
     """No group may draw lots, so that the optimum of mixtures is a bound from below."""
@@ -121,7 +121,7 @@ def test_three_groups_by_trying_all():
     assert max(excess) <= 0.05
 
 
-@random(20)
+@random(10)
 @given(seed=seeds)
 def test_both_searches_of_a_pair_agree(seed):
     """Rates that rise or fall have a faster search than all pairs, whose error is the same."""

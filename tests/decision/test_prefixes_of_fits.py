@@ -91,7 +91,9 @@ def test_last_steps_back_to_where_rules_were_met(library, rules, problem):
         least = min(violation[r] for r in late)
         assert kept == (n if violation[n] == 0 else max(r for r in late if violation[r] == least))
         stepped_back += kept < n
-    assert stepped_back >= 2, "every last iterate was kept, so that nothing is proved"
+        if stepped_back == 2:
+            break
+    assert stepped_back == 2, "every last iterate was kept, so that nothing is proved"
 
 
 @BOTH

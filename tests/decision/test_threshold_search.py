@@ -40,7 +40,7 @@ def every_threshold(problem, cells, compiled, bounds=None, penalty=None):
     return min(table, key=lambda row: (round(row[1] + penalty * row[0], 10), row[2]))
 
 
-@random(60)
+@random(30)
 @given(
     seed=seeds, weighted=st.booleans(), many=st.booleans(), monitor=st.booleans(),
     class_weight=st.sampled_from([1.0, 0.2, 30.0]), penalty=st.sampled_from([None, 0.5, 10.0]),
@@ -71,7 +71,7 @@ def test_threshold_by_trying_all(seed, weighted, many, monitor, class_weight, pe
     assert found.value[0] == 0.0 if decides_as_none else abs(found.value[0]) <= size + 1e-9
 
 
-@random(40)
+@random(20)
 @given(
     seed=seeds, weighted=st.booleans(),
     penalised=st.lists(st.booleans(), min_size=4, max_size=4),
@@ -104,7 +104,7 @@ def test_penalised_rules_by_trying_all(seed, weighted, penalised, penalty):
         np.testing.assert_array_equal(found.value, plain.value)
 
 
-@random(25)
+@random(12)
 @given(seed=seeds)
 def test_bounds_replace_those_of_the_constraints(seed):
     problem = Problem(seed)
@@ -118,7 +118,7 @@ def test_bounds_replace_those_of_the_constraints(seed):
     assert same.value == best_shift(problem.margin, cells, compiled).value
 
 
-@random(25)
+@random(12)
 @given(seed=seeds, k=st.sampled_from([2, 3]))
 def test_a_weight_is_a_repetition(seed, k):
     """Decisions are the same; of several classes, shifts that decide alike may differ."""
@@ -141,7 +141,7 @@ def test_a_weight_is_a_repetition(seed, k):
     assert repeated.error == pytest.approx(found.error, abs=1e-12)
 
 
-@random(25)
+@random(12)
 @given(seed=seeds, constant=st.floats(-5, 5))
 def test_adding_a_constant_to_the_scores_takes_it_from_the_shift(seed, constant):
     """In what is decided: where thresholds are equally good, the one nearest to zero is taken."""
@@ -158,7 +158,7 @@ def test_adding_a_constant_to_the_scores_takes_it_from_the_shift(seed, constant)
     assert any(np.array_equal(problem.margin + shift > 0, decided) for shift in shifts)
 
 
-@random(40)
+@random(20)
 @given(seed=seeds, k=st.sampled_from([2, 3, 5]))
 def test_never_worse_than_no_shift(seed, k):
     problem = Problem(seed, k=k)
@@ -206,7 +206,7 @@ def test_large_data_in_no_time_and_without_drift():
     assert found.value == pytest.approx(-1.0, abs=1e-3)
 
 
-@random(25)
+@random(12)
 @given(seed=seeds, many=st.booleans(), monitor=st.booleans())
 def test_curve(seed, many, monitor):
     """Every point is what the decisions give."""
@@ -300,7 +300,7 @@ def test_folded_into_a_booster_the_rules_hold_to_the_row(k):
         assert np.mean(decided[y == j] != j) == pytest.approx(rate, abs=1e-12)
 
 
-@random(25)
+@random(12)
 @given(seed=seeds, weighted=st.booleans())
 def test_biases_are_never_worse_than_a_constant_decision(seed, weighted):
     """Scores far apart, so that no line leads to deciding all rows alike at once."""

@@ -40,7 +40,7 @@ CASES = {
 }  # fmt: skip
 
 
-@random(200)
+@random(60)
 @given(n=st.sampled_from([60, 700, 3000]), **CASES)
 def test_thresholds_are_those_of_a_sort(**case):
     """Ties, weights, bounds that can be met and not, and penalties."""
@@ -99,7 +99,7 @@ def test_an_exact_threshold_adds_less_than_three_tables_of_4096_bins():
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_coarse_search_is_near_and_the_same_on_any_machines(weighted):
-    for seed in range(10):
+    for seed in range(4):
         problem = Dealt(seed, 5000, weighted=weighted)
         rules = [gc.fpr() <= 0.2, gc.gap(gc.fnr(), by="group") <= 0.1]
         expected = ShiftSearch(problem.margin, *problem.compiled(rules)).find(penalty=10.0)
@@ -116,7 +116,7 @@ def test_a_coarse_search_is_near_and_the_same_on_any_machines(weighted):
             assert expected.loss - 1e-12 <= one.loss <= expected.loss + 0.01
 
 
-@random(200)
+@random(60)
 @given(
     seed=seeds, n=st.integers(40, 2000), share=st.floats(-0.1, 1.1), is_reached=st.booleans(),
     weighted=st.booleans(),
@@ -163,7 +163,7 @@ def test_curves_are_on_the_curve_of_a_sort(n):
 
 @pytest.mark.parametrize("k", [2, 3])
 def test_group_thresholds_need_about_as_many_errors(k):
-    for seed in range(4):
+    for seed in range(2):
         problem = Dealt(seed, 3000, k)
         rules = [gc.gap(gc.selection_rate(1), by="group") <= 0.02]
         shift = np.zeros(1 if k == 2 else k)
@@ -234,7 +234,7 @@ def test_thresholds_are_spread_over_quantiles_of_the_bins():
         assert np.diff(shares).max() < 0.025
 
 
-@pytest.mark.parametrize(("k", "seed"), [(3, 0), (3, 1), (4, 0)])
+@pytest.mark.parametrize(("k", "seed"), [(3, 1), (4, 0)])
 def test_biases_are_the_same_on_any_machines_and_nearly_as_good(k, seed):
     problem = Dealt(seed, 200, k, weighted=bool(seed % 2))
     rules = problem.rules()

@@ -508,8 +508,8 @@ def test_false_certificates_are_rare(rules):
     }
     sample = Sample(counts, *(rule(truth) for rule in rules))
     rng, means = np.random.default_rng(2), location[sample.g, sample.y]
-    false = sum(sample.p(means + rng.normal(size=means.size)).max() <= DELTA for _ in range(1000))
-    assert false <= 1000 * DELTA
+    false = sum(sample.p(means + rng.normal(size=means.size)).max() <= DELTA for _ in range(400))
+    assert false <= 400 * DELTA
 
 
 # Cells are (group, label) in the order of (0, 0), (0, 1), (1, 0), (1, 1).
@@ -592,14 +592,14 @@ def test_false_certificates_of_differences_are_rare(rates):
     truth = norm.cdf((location[:, None] - location) / sqrt(2.0))
     gap = abs(DIFFERENCE @ rates.values(truth, share))
     false = 0
-    for _ in range(1000):
+    for _ in range(400):
         cells = rng.choice(4, 400, p=share)
         scores = location[cells] + rng.normal(size=400)
         sizes = cell_sizes(cells, None, 4)
         value = DIFFERENCE @ rates.values(pair_table(scores, cells, None, 4), sizes.weight[:, 0])
         deviation = pair_deviation(sizes, rates, DIFFERENCE, DELTA)
         false += max(value, -value) + deviation <= gap * (1 - 1e-9)
-    assert false <= 1000 * DELTA
+    assert false <= 400 * DELTA
 
 
 def test_hoeffding_is_nearly_reached_by_pairs_that_agree():
