@@ -343,7 +343,7 @@ class ThresholdCriterion:
 
     def _measure(self, line: Candidates) -> tuple[Float, Float, Float, Bool]:
         """Measure errors, violations of each part and merits, and say what the steps leave."""
-        error, violations, _ = self.merits.measure_along(line, self.parts)
+        error, violations, _ = self.merits.measure_along(line, self.parts, has_total=False)
         merit = error + self.penalty * violations[-1]
         return error, violations, merit, keep_least(self.steps, error, violations)
 
@@ -356,7 +356,7 @@ class ThresholdCriterion:
 
         # Error, violations and merit inside of each bin, bounded from below.
         between = self.merits.linear.between(table.stops)
-        bounds = [measure_parts(self.parts, low, high)[:2] for low, high in between]
+        bounds = [measure_parts(self.parts, *ends, has_total=False)[:2] for ends in between]
         low, inside = (np.concatenate(of_bins, axis=-1) for of_bins in zip(*bounds, strict=True))
         merit = low + self.penalty * inside[-1]
         is_better = merit < least - ROUNDING

@@ -80,15 +80,23 @@ class ErrorAndViolations:
     def _set_bounds(self, right: Float) -> None:
         """Set the right-hand sides of all rows of constraints."""
         self.bounds, self.right = right, right[self._kept] * self._weights
+        # Parts that tell all violations, and those that tell the largest one fastest.
+        self._parts: list[_Part]
+        self._fastest: list[_Part]
         if self._takes_rows:
-            self._parts: list[_Part] = [partial(_violate_rows, None, self.right)]
+            self._parts = self._fastest = [partial(_violate_rows, None, self.right)]
             return
-        straight = ~self._is_curved
-        combine, sides = self._rows[straight][:, self._used], self.right[straight]
-        # Parts of few rows, so that what is made of each block of candidates stays in cache.
-        some = [slice(i, i + 64) for i in range(0, sides.size, 64)]
-        self._parts = [partial(_violate_rows, combine[part], sides[part]) for part in some]
-        self._parts += self._collect_curves(right)
+        combine, owner = self._rows[:, self._used], self._compiled.owner[self._kept]
+        straight, pairs = ~self._is_curved, []
+        left = straight.copy()  # Rows that are not recognised as pairs.
+        for j in np.unique(owner):
+            mine = (owner == j) & straight
+            if found := _recognise_pairs(combine[mine], self.right[mine]):
+                pairs.append(partial(_violate_pairs, *found))
+                left[mine] = False
+        curves = self._collect_curves(right)
+        self._parts = [*_split(combine[straight], self.right[straight]), *curves]
+        self._fastest = [*_split(combine[left], self.right[left]), *curves, *pairs]
 
     def _collect_curves(self, right: Float) -> list[_Part]:
         """Collect the curved rows of rates: decisions change no others.
@@ -142,15 +150,18 @@ class ErrorAndViolations:
                 groups.append((j,))
         return groups
 
-    def violations(self, low: Float, high: Float | None = None) -> tuple[Float, Float]:
+    def violations(
+        self, low: Float, high: Float | None = None, *, has_total: bool = True
+    ) -> tuple[Float, Float]:
         """Compute the largest violation and the sum of all from the values of the linear map.
 
-        Between two ends of the values both are bounded from below.
+        Between two ends of the values both are bounded from below. The largest one is found faster
+        without the sum.
         """
         low = np.ascontiguousarray(low[1:])
         high = None if high is None else high[1:]
         largest, total = np.zeros((2, low.shape[1]))
-        for part in self._parts:
+        for part in self._parts if has_total else self._fastest:
             violation = part(low, high)
             # Bounds of constraints that are left out are infinite, and so would be the product.
             np.maximum(violation, 0.0, out=violation)
@@ -166,23 +177,29 @@ class ErrorAndViolations:
         return float(error[0]), float(largest[0, 0]), float(total[0, 0])
 
     def measure_along(
-        self, line: Candidates, parts: Sequence[ErrorAndViolations]
+        self, line: Candidates, parts: Sequence[ErrorAndViolations], *, has_total: bool = True
     ) -> tuple[Float, Float, Float]:
         """Compute the error of each candidate, and its violations in each part."""
-        blocks = [measure_parts(parts, values) for values in self.linear.along(line)]
+        along = self.linear.along(line)
+        blocks = [measure_parts(parts, values, has_total=has_total) for values in along]
         error, largest, total = (np.concatenate(of, axis=-1) for of in zip(*blocks, strict=True))
         return error, largest, total
 
 
 def measure_parts(
-    parts: Sequence[ErrorAndViolations], low: Float, high: Float | None = None
+    parts: Sequence[ErrorAndViolations],
+    low: Float,
+    high: Float | None = None,
+    *,
+    has_total: bool = True,
 ) -> tuple[Float, Float, Float]:
     """Read errors (n,) and violations of each part from values of the linear map, (1 + r, n).
 
     Of the violations, the largest one and the sum are returned, of shape (n_parts, n). Between two
-    ends of the values all are bounded from below.
+    ends of the values all are bounded from below. Sums are left out unless `has_total`.
     """
-    largest, total = zip(*(part.violations(low, high) for part in parts), strict=True)
+    found = [part.violations(low, high, has_total=has_total) for part in parts]
+    largest, total = zip(*found, strict=True)
     return low[0], np.array(largest), np.array(total)
 
 
@@ -195,6 +212,12 @@ def _violate_rows(combine: Any, right: Float, low: Float, high: Float | None = N
     else:
         rates = combine.maximum(0.0) @ low + combine.minimum(0.0) @ high
     return np.asarray(rates - right[:, None])
+
+
+def _split(combine: Any, right: Float) -> list[_Part]:
+    """Make parts of few rows, so that what is made of each block of candidates stays in cache."""
+    some = [slice(i, i + 64) for i in range(0, right.size, 64)]
+    return [partial(_violate_rows, combine[part], right[part]) for part in some]
 
 
 def _violate_curve(
@@ -220,6 +243,40 @@ def _violate_curve(
     over[is_open] = np.maximum(over[is_open], 1.0)
     over[np.isnan(over)] = 1.0
     return np.asarray(over[None] * weight)
+
+
+def _recognise_pairs(rows: Any, right: Float) -> tuple[Codes, float, float, float] | None:
+    """Recognise rows ``up v_i - down v_j <= right`` for all i, j that differ, as in gaps.
+
+    Returned are the positions of the values, `up`, `down` and `right`; None if rows are no such
+    pairs.
+    """
+    values = np.unique(rows.indices)
+    n, m = values.size, right.size
+    if n < 2 or m != n * (n - 1) or (np.diff(rows.indptr) != 2).any():
+        return None
+    if (right != right[0]).any():
+        return None
+    at, factor = rows.indices.reshape(m, 2), rows.data.reshape(m, 2)
+    order = np.argsort(factor, axis=1)  # The subtracted value comes first.
+    at, factor = (np.take_along_axis(x, order, axis=1) for x in (at, factor))
+    if (factor != factor[0]).any() or not factor[0, 0] < 0.0 < factor[0, 1]:
+        return None
+    if len(set(map(tuple, at.tolist()))) < m:
+        return None
+    return values, float(factor[0, 1]), -float(factor[0, 0]), float(right[0])
+
+
+def _violate_pairs(
+    values: Codes, up: float, down: float, right: float, low: Float, high: Float | None = None
+) -> Float:
+    """Compute the violation of the pair that violates most.
+
+    With both factors positive the largest and the smallest value decide.
+    """
+    least = low[values]
+    most = least if high is None else high[values]
+    return np.asarray(up * least.max(axis=0) - down * most.min(axis=0) - right)[None]
 
 
 def best_of(merit: Float, shift: Float, kept: Bool) -> int:
