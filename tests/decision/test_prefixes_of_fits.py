@@ -97,22 +97,6 @@ def test_last_steps_back_to_where_rules_were_met(library, rules, problem):
 
 
 @BOTH
-def test_best_may_be_the_last(library, problem):
-    """Nothing is cut where no prefix is better; a vacuous rule asks for the least error."""
-    X, y, _ = problem
-    best = make(library, [gc.fnr() <= 1.0], iterate="best").fit(X, y)
-    last = make(library, [gc.fnr() <= 1.0]).fit(X, y)
-    rounds = int(best.history_["rounds"].iloc[-1])
-    errors = [
-        np.mean(last.predict(X, **first(library, r)) != y) for r in last.history_["rounds"][1:]
-    ]
-    assert np.mean(best.predict(X) != y) == min(errors)
-    np.testing.assert_array_equal(
-        best.predict_proba(X), last.predict_proba(X, **first(library, rounds))
-    )
-
-
-@BOTH
 @pytest.mark.parametrize("iterate", ["best", "randomized"])
 def test_early_stopping_limits_the_prefixes(library, iterate, problem):
     X, y, sex, held, given = split(problem)

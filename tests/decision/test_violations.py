@@ -35,26 +35,37 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than mi
 
 
 @pytest.mark.parametrize(
-    "rule",
+    ("rule", "pairs"),
     [
-        gc.gap(gc.error_rate(), by="g") <= 0.0,
-        gc.ratio(gc.selection_rate(), by="g") >= 0.8,
-        gc.gap(gc.fpr(), by="g", reference=gc.overall) <= 0.05,
+        (gc.gap(gc.fpr(), by="g") <= 0.05, True),
+        (gc.gap(gc.error_rate(), by="g") <= 0.0, True),
+        (gc.ratio(gc.selection_rate(), by="g") >= 0.8, True),
+        (gc.gap(gc.fpr(), by="g", reference="g0") <= 0.05, False),
+        (gc.gap(gc.fpr(), by="g", reference=gc.overall) <= 0.05, False),
     ],
 )
-def test_the_largest_violation_is_that_of_the_rows_one_by_one(rule):
+def test_of_all_pairs_the_extremes_decide(rule, pairs):
+    """The largest violation is that of the rows one by one, to the last bit."""
     rng = np.random.default_rng(0)
     y, group = rng.integers(0, 2, 600), rng.integers(0, 7, 600)
     columns = {"g": np.array([f"g{k}" for k in group])}
     rules = [rule, gc.fpr(on={"g": "g1"}) <= 0.1]
     cells, compiled = compile_constraints(rules, Rows(y, np.arange(2), columns=columns))
     found = violations.ErrorAndViolations(cells, compiled, compiled.b)
+    of_pairs = [part.func is violations._violate_pairs for part in found._fastest]
+    assert sum(of_pairs) == pairs
     for share in (0.0, 0.1, 0.5, 1.0):
         decided = (rng.random(600) < share).astype(np.intp)
         fractions = found.linear.fractions(decided)
         functionals = compiled.U @ fractions.ravel() + compiled.constant
         excess = compiled.rows_of(functionals) - compiled.b
         assert found.measure(decided)[1] == pytest.approx(max(excess.max(), 0.0), abs=1e-12)
+        values = found.linear.measure(decided)[:, None]
+        (fastest,) = found.violations(values, has_total=False)[0]
+        assert fastest == pytest.approx(max(excess.max(), 0.0), abs=1e-12)
+    tighter = compiled.b - 0.01 * np.arange(len(compiled))  # no longer alike: row by row
+    others = violations.ErrorAndViolations(cells, compiled, tighter)._fastest
+    assert not any(part.func is violations._violate_pairs for part in others)
 
 
 @pytest.mark.filterwarnings("error")
