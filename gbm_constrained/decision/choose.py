@@ -346,27 +346,26 @@ def cross_fitted_decisions(
     if margin.ndim > 1 or is_common or choice.violation > 0.0:
         return decisions
     bounds = rows.compiled.b if choice.bounds is None else choice.bounds
-    search_others = search_others or partial(_search_others, rows, margin, choice)
+    search_others = search_others or partial(_search, rows, margin, choice)
     for k, fold in enumerate(rows.folds):
         if found := search_others(k)(bounds):
             decisions[fold] = rows.decisions(found.apply(margin, rows.cells.rows)[fold])
     return decisions
 
 
-def _search_others(rows: EvaluationSet, margin: Array, choice: Choice, k: int) -> Search:
-    """Search all folds but one, not to the last score where machines hold different rows."""
-    others = np.setdiff1d(np.arange(margin.size), rows.folds[k], assume_unique=True)
+def _search(rows: EvaluationSet, margin: Array, choice: Choice, k: int | None = None) -> Search:
+    """Search all rows, or all folds but one, for choices that meet the constraints.
+
+    Where machines hold different rows, the folds are not searched to the last score.
+    """
+    everyone = np.arange(margin.size)
+    others = everyone if k is None else np.setdiff1d(everyone, rows.folds[k], assume_unique=True)
     if choice.offsets is not None:
         return _search_groups(rows, margin, choice, others)
-    cells = rows.cells.take(others)
-    search = ShiftSearch(margin[others], cells, rows.compiled.on(cells), most_splits=1)
-    return lambda bounds: replace(choice, shift=_search_inside(search, bounds)[0].value)
-
-
-def _search_all(rows: EvaluationSet, margin: Array, choice: Choice) -> Search:
-    """Search all rows for choices that meet the constraints."""
-    if choice.offsets is not None:
-        return _search_groups(rows, margin, choice, np.arange(margin.size))
+    if k is not None:
+        cells = rows.cells.take(others)
+        of_others = ShiftSearch(margin[others], cells, rows.compiled.on(cells), most_splits=1)
+        return lambda bounds: replace(choice, shift=_search_inside(of_others, bounds)[0].value)
     search = ShiftSearch(margin, rows.cells, rows.compiled)
 
     def find(bounds: Float) -> Choice | None:
@@ -410,7 +409,7 @@ def choose_with_room(rows: EvaluationSet, margin: Array, choice: Choice) -> tupl
     more than a standard error of the errors. Decisions of :func:`cross_fitted_decisions` are
     returned with the choice.
     """
-    search_others: Callable[[int], Search] = partial(_search_others, rows, margin, choice)
+    search_others: Callable[[int], Search] = partial(_search, rows, margin, choice)
     # Tables, and thresholds of groups, are kept, and sorted scores are not.
     if choice.offsets is not None or not rows.cells.communicator.holds_all_rows:
         search_others = cache(search_others)
@@ -431,7 +430,7 @@ def choose_with_room(rows: EvaluationSet, margin: Array, choice: Choice) -> tupl
         return choice, decisions
     bounds = rows.compiled.b if choice.bounds is None else choice.bounds
     affordable = choice.error + standard_error_of(choice.error, rows.cells.n_rows)
-    find = _search_all(rows, margin, choice)
+    find = _search(rows, margin, choice)
     for share in (0.25, 0.5, 0.75, 1.0, 1.5, 2.0):
         found = find(bounds - share * violations)
         if found is None or found.error > affordable:
@@ -472,7 +471,7 @@ def _choose_offsets(
     common = replace(common, loss=loss, offsets=replace(groups, values=0.0 * groups.values))
     # Rows of no group keep the model's own threshold, where no common one does what is asked.
     kept = common if violation <= ROUNDING else replace(common, shift=np.zeros(1))
-    find = _search_all(rows, margin, kept)
+    find = _search(rows, margin, kept)
     found = find(compiled.b)
     tightened = tightened_bounds(compiled, rows.counts(rows.decisions(margin)))
     if (tightened < compiled.b).any():

@@ -336,12 +336,7 @@ class ThresholdCriterion:
         if strict is not last:
             self.parts.append(last)
 
-    def choose(self, line: Candidates) -> float:
-        """Find the best shift of a line of thresholds."""
-        _, _, merit, kept = self._measure(line)
-        return float(line.shift[best_of(merit, line.shift, kept)])
-
-    def _measure(self, line: Candidates) -> tuple[Float, Float, Float, Bool]:
+    def measure(self, line: Candidates) -> tuple[Float, Float, Float, Bool]:
         """Measure errors, violations of each part and merits, and say what the steps leave."""
         error, violations, _ = self.merits.measure_along(line, self.parts, has_total=False)
         merit = error + self.penalty * violations[-1]
@@ -350,7 +345,7 @@ class ThresholdCriterion:
     def find_open_bins(self, table: ScoreHistogram) -> Bool:
         """Find the bins with rows inside of which a better threshold may lie than between bins."""
         line = table.thresholds
-        error, violations, merit, kept = self._measure(line)
+        error, violations, merit, kept = self.measure(line)
         least = merit[kept].min()
         nearest = np.abs(line.shift[kept & (merit <= least + ROUNDING)]).min()
 
@@ -507,7 +502,9 @@ class ShiftSearch:
             self.table, n_splits = table.split(bins), n_splits + 1
             table, self.merits = self.table, self.merits.on(self.table.cells)
             criterion.merits = merits = merits.on(table.cells)
-        return np.array([criterion.choose(table.thresholds)]), merits, table.scores
+        line = table.thresholds
+        _, _, merit, kept = criterion.measure(line)
+        return line.shift[[best_of(merit, line.shift, kept)]], merits, table.scores
 
 
 def threshold_curve(
