@@ -576,7 +576,7 @@ def test_of_the_pairs_of_groups_the_furthest_is_tested():
     assert (one[:, of_gap].any(axis=1) & ~by_limits).any()
 
 
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_constraints_that_hold_are_seldom_doubted(weighted):
     """At their bound in the population, rows are beyond doubt at the level at most."""
     rng = np.random.default_rng(8)

@@ -57,7 +57,7 @@ def bind(rule, y, group, decided):
 @pytest.mark.parametrize(
     "name",
     [
-        name if name in ("g_mean", "own", "f1") else pytest.param(name, marks=pytest.mark.slow)
+        name if name in ("g_mean", "own") else pytest.param(name, marks=pytest.mark.slow)
         for name in TRUTHS
     ],
 )
