@@ -71,7 +71,7 @@ class EvaluationSet:
     `source` names the rows in reports. `folds` are the positions of the parts that different
     boosters score. `functionals_in` holds the functionals by rounds measured, and `choices` the
     prefixes that a choice has searched, at their best shift. With `holds_groups` every group acts
-    in full, as a certificate needs.
+    in full, as a certificate needs. The Lagrangian is that of classification by default.
     """
 
     half: Float | None = None  # Rows at which a group counts as much as all; by default known.
@@ -84,11 +84,14 @@ class EvaluationSet:
         folds: Sequence[Codes] = (),
         *,
         holds_groups: bool = False,
+        lagrangian: Lagrangian | None = None,
     ) -> None:
         self.holds_groups = holds_groups
         self.cells, self.compiled, self.source, self.folds = cells, compiled, source, folds
         rows = cells.rows
-        self.lagrangian = Lagrangian(rows.y, cells, compiled, weight=rows.weight)
+        if lagrangian is None:
+            lagrangian = Lagrangian(rows.y, cells, compiled, weight=rows.weight)
+        self.lagrangian = lagrangian
         self.functionals_in: dict[int, Float] = {}
         self.choices: dict[int, Choice] = {}
 

@@ -19,6 +19,7 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.splits import Period
 from gbm_constrained.decision.choose import (
     Prefixes,
+    choose_for_groups,
     choose_prefix,
     choose_with_room,
     correct_training_values,
@@ -34,7 +35,7 @@ from gbm_constrained.decision.evaluation_set import (
     ScoredRows,
     score_decisions,
 )
-from gbm_constrained.decision.groups import GroupOffsets, choose_prefix_for_groups
+from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.decision.guarantees import certify, conformal_bounds, control_risk
 from gbm_constrained.decision.regression import Affine, choose_map
 from gbm_constrained.decision.rules import (
@@ -546,7 +547,8 @@ def _choose_by_held_out_rows(
 
     scored, prefixes = score(held_out), options.prefixes(model.rounds)
     is_idle = not any(r.multipliers.any() for r in fit.solver.history)
-    choice, decisions, offsets = _choose_shift(fit, scores, scored, prefixes, is_idle=is_idle)
+    choice, decisions = _choose_shift(fit, scores, scored, prefixes, is_idle=is_idle)
+    offsets = choice.offsets
     if offsets is not None:
         scores = scores.with_offsets(offsets, fit.data.rows)
         scored = score(held_out)
@@ -581,26 +583,23 @@ def _choose_shift(
     prefixes: Prefixes,
     *,
     is_idle: bool,
-) -> tuple[Choice, Codes, GroupOffsets | None]:
-    """Choose prefix and shift without regard to a guarantee, and decide the held-out rows.
-
-    With thresholds of groups, their offsets come third.
-    """
+) -> tuple[Choice, Codes]:
+    """Choose prefix and shift without regard to a guarantee, and decide the held-out rows."""
     held_out, rounds, groups = scored.rows, prefixes.rounds, fit.groups
     margin = scored.margins(rounds)
     # Errors decide about a threshold only if a constraint stands in the way of the model's own.
     is_at_rest = is_idle or not (prefixes.has_free_choice or fit.solver.multipliers.any())
     if is_at_rest and held_out.violations(margin).max(initial=0.0) <= ROUNDING:
-        choice = Choice(rounds, np.zeros(fit.data.columns), np.nan, 0.0)
-        return choice, held_out.decisions(margin), groups
+        choice = Choice(rounds, np.zeros(fit.data.columns), np.nan, 0.0, offsets=groups)
+        return choice, held_out.decisions(margin)
     if groups is not None:
-        choice, groups, decisions = choose_prefix_for_groups(scored, prefixes, groups)
-        return choice, decisions, groups
-    refit_violation = functools.partial(find_refit_violation, fit, scores)
-    choice = choose_prefix(
-        scored, prefixes, refit_violation=refit_violation, found=held_out.choices
-    )
-    return *choose_with_room(held_out, scored.margins(choice.rounds), choice), None
+        choice = choose_for_groups(scored, prefixes, groups)
+    else:
+        refit_violation = functools.partial(find_refit_violation, fit, scores)
+        choice = choose_prefix(
+            scored, prefixes, refit_violation=refit_violation, found=held_out.choices
+        )
+    return choose_with_room(held_out, scored.margins(choice.rounds), choice)
 
 
 def _transfer_shift(fit: ConstrainedFit, scores: ModelScores, model: FinalModel) -> None:

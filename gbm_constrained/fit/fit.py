@@ -52,9 +52,14 @@ from gbm_constrained.data.validation import (
     check_sensitive_sets,
     refuse_strange,
 )
-from gbm_constrained.decision.choose import FoldScores, match_positive_rate, tightened_bounds
+from gbm_constrained.decision.choose import (
+    FoldScores,
+    choose_for_groups,
+    match_positive_rate,
+    tightened_bounds,
+)
 from gbm_constrained.decision.evaluation_set import EvaluationSet, PlainModel, ScoredRows
-from gbm_constrained.decision.groups import GroupOffsets, choose_for_groups, number_of
+from gbm_constrained.decision.groups import GroupOffsets, number_of
 from gbm_constrained.decision.guarantees import GuaranteeRequest, check_guarantee, smallest_values
 from gbm_constrained.decision.violations import standard_errors
 from gbm_constrained.fit.callbacks import (
@@ -383,7 +388,7 @@ class FoldGrowth:
                 ScoredRows(rows.credible, boosters.held_margin),
                 options.prefixes(boosters.rounds),
                 groups,
-            )[0].loss
+            ).loss
             for boosters, rows in grown
         ]
         return grown[int(np.argmin(costs))]
@@ -608,7 +613,6 @@ class ConstrainedFit:
 
     problem_class: ClassVar[type[FitProblem]] = FitProblem
     growth_class: ClassVar[type[FoldGrowth]] = FoldGrowth
-    check_guarantee: ClassVar[Callable[..., None]] = staticmethod(check_guarantee)
 
     def __init__(
         self,
@@ -643,7 +647,7 @@ class ConstrainedFit:
             prefixes = options.prefixes(library.n_rounds)
             fraction, delta = options.calibration_fraction, options.delta
             asked = GuaranteeRequest(str(options.guarantee), fraction, delta, prefixes)
-            self.check_guarantee(self.certification, compiled, asked)
+            check_guarantee(self.certification, compiled, asked)
         self.groups: GroupOffsets | None = None
         if options.group_parameter is not None:
             self.groups = begin_groups(self.problem, options.group_parameter, library)

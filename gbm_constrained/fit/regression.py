@@ -28,7 +28,6 @@ from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.decision.guarantees import (
     CertifiedAffine,
     certify_affine,
-    check_affine_guarantee,
     check_observed,
     tighten_for_certificate,
 )
@@ -227,7 +226,6 @@ class RegressionFit(ConstrainedFit):
     problem: RegressionProblem
     problem_class = RegressionProblem
     growth_class = RegressionGrowth
-    check_guarantee = staticmethod(check_affine_guarantee)
 
     def make_solver(self, lagrangian: Lagrangian, **others: Any) -> Solver:
         """Make a solver; multipliers of boosters are worth the price of violations at most."""
