@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -35,8 +34,15 @@ from gbm_constrained.decision.evaluation_set import (
     score_decisions,
 )
 from gbm_constrained.decision.groups import GroupOffsets, choose_prefix_for_groups
-from gbm_constrained.decision.guarantees import certify, conformal_bounds, control_risk
-from gbm_constrained.decision.regression import Affine, choose_map
+from gbm_constrained.decision.guarantees import (
+    CertifiedAffine,
+    certify,
+    certify_affine,
+    check_observed,
+    conformal_bounds,
+    control_risk,
+)
+from gbm_constrained.decision.regression import Affine, AffineChoice, PredictedRows, choose_map
 from gbm_constrained.decision.rules import (
     Choice,
     Scores,
@@ -51,13 +57,20 @@ from gbm_constrained.evaluation.audit import (
     Measure,
     MetricOnRows,
     measure_decisions,
+    measure_predictions,
     period_frame,
     plain_time,
     set_column_types,
 )
-from gbm_constrained.evaluation.verdicts import TooFewRows, find_too_few_rows
+from gbm_constrained.evaluation.verdicts import (
+    TRAINING_ROWS,
+    Cost,
+    TooFewRows,
+    find_too_few_rows,
+    measure_cost_of_numbers,
+)
 from gbm_constrained.fit.cross_fit import measure_optimism
-from gbm_constrained.fit.fit import ConstrainedFit, transfer_offsets
+from gbm_constrained.fit.fit import ConstrainedFit, RegressionFit, transfer_offsets
 from gbm_constrained.fit.metric_fit import MetricFit
 from gbm_constrained.fit.metric_search import MetricResult
 from gbm_constrained.problem.compiler import compile_constraints
@@ -92,47 +105,45 @@ class TrainedModel(Protocol):
         """Append a tree that adds offsets to the scores of groups."""
 
 
+@dataclass(frozen=True, eq=False)
 class ModelScores:
     """Scores that decisions are chosen by.
 
     Rows that fold boosters hold out are scored by the booster that has not seen them, all others
     by the trained model.
 
-    `margin` are the scores of the training rows after some rounds, if they are known.
+    Parameters
+    ----------
+    fit : ConstrainedFit
+        The fit.
+    trained : TrainedModel
+        The trained model.
+    known : dict of int to ndarray
+        Scores of the training rows that are known, by rounds.
+    offsets : GroupOffsets, default=None
+        What is added to the scores of groups.
     """
 
-    def __init__(
-        self, fit: ConstrainedFit, trained: TrainedModel, rounds: int, margin: Array | None
-    ) -> None:
-        self.trained, self.measured = trained, fit.measured
-        self._training: dict[int, Array] = {}
-        if margin is not None and not fit.has_offset:
-            self._training[rounds] = margin
-        self._offsets: GroupOffsets | None = None
-        self._added: Float | None = None  # Offsets of the training rows.
-
-    def with_offsets(self, offsets: GroupOffsets, training: Rows) -> ModelScores:
-        """Give the scores with what is added to those of groups; `training` are all rows."""
-        moved, added = copy.copy(self), offsets.of(training)
-        moved._offsets, moved._added = offsets, added
-        moved._training = {rounds: margin + added for rounds, margin in self._training.items()}
-        return moved
+    fit: ConstrainedFit
+    trained: TrainedModel
+    known: dict[int, Array]
+    offsets: GroupOffsets | None = None
 
     def training(self, rounds: int) -> Array:
         """Scores of the training rows after some rounds."""
-        if rounds not in self._training:
-            margin = self.trained.margin(rounds)
-            self._training[rounds] = margin if self._added is None else margin + self._added
-        return self._training[rounds]
+        if rounds not in self.known:
+            self.known[rounds] = self.trained.margin(rounds)
+        margin = self.known[rounds]
+        return margin if self.offsets is None else margin + self.offsets.of(self.fit.data.rows)
 
     def held_out(self, rows: EvaluationSet, rounds: int) -> Array:
         """Scores of rows that are not trained on, after some rounds."""
-        boosters = self.measured.boosters
-        if rows is self.measured.rows and boosters is not None:
-            margin = boosters.held_margin(rounds)
+        measured = self.fit.measured
+        if rows is measured.rows and measured.boosters is not None:
+            margin = measured.boosters.held_margin(rounds)
         else:
             margin = self.trained.held_margin(rows, rounds)
-        return margin if self._offsets is None else margin + self._offsets.of(rows.cells.rows)
+        return margin if self.offsets is None else margin + self.offsets.of(rows.cells.rows)
 
 
 def make_record(solver: Solver, statistics: CellStatistics, rounds: int) -> Record:
@@ -265,6 +276,12 @@ class FinalModel:
         Values of the constraints by period, if the held-out rows are of several.
     training_intervals : ndarray of shape (n_constraints, 2), default=None
         Intervals of values on the training rows, if these are reported.
+    rows, score : PredictedRows and ndarray of shape (n_samples,), default=None
+        Rows that a regressor is reported by, and their scores.
+    certified : CertifiedAffine, default=None
+        P-values of the constraints of a regressor on these rows, with a guarantee.
+    cost : Cost, default=Cost()
+        What the constraints cost a regressor on the held-out rows that chose it.
     """
 
     rounds: int
@@ -283,6 +300,10 @@ class FinalModel:
     functionals: Float | None = None
     periods: pd.DataFrame | None = None
     training_intervals: Float | None = None
+    rows: Any = None
+    score: Any = None
+    certified: CertifiedAffine | None = None
+    cost: Cost = field(default_factory=Cost)
 
     @property
     def has_offsets(self) -> bool:
@@ -545,7 +566,7 @@ def _choose_by_held_out_rows(
     is_idle = not any(r.multipliers.any() for r in fit.solver.history)
     choice, decisions, offsets = _choose_shift(fit, scores, scored, prefixes, is_idle=is_idle)
     if offsets is not None:
-        scores = scores.with_offsets(offsets, fit.data.rows)
+        scores = replace(scores, offsets=offsets)
         scored = score(held_out)
     reported, margin, bounds = held_out, scored.margins(choice.rounds), None
     decided = decisions
@@ -698,10 +719,11 @@ def finalize(
     `rounds` are those of the whole ensemble, fewer than were trained after early stopping;
     `margin` are the scores of the training rows after these rounds, if they are known.
     """
-    scores = ModelScores(fit, trained, rounds, margin)
+    scores = ModelScores(
+        fit, trained, {} if margin is None or fit.has_offset else {rounds: margin}
+    )
     model = choose_decision(fit, scores, rounds)
-    if model.offsets is not None:
-        scores = scores.with_offsets(model.offsets, fit.data.rows)
+    scores = replace(scores, offsets=model.offsets)
     if model.decided is not None:  # There is no table of a randomised classifier.
         model.periods = report_periods(fit, lambda: _measure_held_out(fit, scores, model))
     is_changed = model.is_shifted or not model.affine.is_identity
@@ -773,3 +795,103 @@ def _measure_evaluation_set(
         layout = model.layout
         outcome = outcome.complete_by(layout.lay_out(driving), layout.compiled)
     model.outcome, model.too_few_rows = outcome, tuple(few)
+
+
+def finalize_regression(
+    fit: RegressionFit, trained: TrainedModel, rounds: int, margin: Array | None
+) -> FinalModel:
+    """Choose the map of a trained booster's scores, and measure the model on all rows.
+
+    The parameters are those of :func:`finalize`.
+    """
+    scores = ModelScores(
+        fit, trained, {} if margin is None or fit.has_offset else {rounds: margin}
+    )
+    choice, certification = AffineChoice(Affine(), np.nan, np.zeros(0)), fit.certification
+    measured: Any = fit.measured.rows
+    held_out: tuple[Any, Array] | None = None
+    reported: dict[str, Any] = {}
+    if measured is not None:
+        score = scores.held_out(measured, rounds)
+        if certification is not None:
+            unseen = certification, scores.held_out(certification, rounds)
+            check_observed(*unseen)
+            certified = certify_affine(
+                (measured, score), unseen, fit.options.delta, has_scale=fit.library.has_scale
+            )
+            choice = choice._replace(affine=certified.affine)
+        else:
+            choice = measured.choices.get(rounds) or fit.choose_map(measured.credible, score)
+        held_out = measured, choice.apply(score, measured.cells.rows)
+        periods = report_periods(fit, functools.partial(measure_predictions, *held_out))
+        reported = {"others": held_out, "periods": periods}
+        if measured.plain_score is not None:
+            reported["cost"] = measure_cost_of_numbers(*held_out)
+    for rows in fit.evaluation_sets:  # The last one is reported, if there is any.
+        held_out = rows, choice.apply(scores.held_out(rows, rounds), rows.cells.rows)
+        rows.measure(rounds, held_out[1])
+    if measured is not None and certification is not None:  # Its rows give the verdicts.
+        held_out = certification, choice.apply(unseen[1], certification.cells.rows)
+        reported |= {"others": None, "certified": certified}
+    training = choice.apply(scores.training(rounds), fit.data.rows)
+    return describe_regressor(
+        fit, choice.affine, rounds, training, held_out, offsets=choice.offsets, **reported
+    )
+
+
+def describe_regressor(
+    fit: RegressionFit,
+    affine: Affine,
+    rounds: int,
+    training: Array,
+    held_out: tuple[PredictedRows, Array] | None = None,
+    others: tuple[PredictedRows, Array] | None = None,
+    **reported: Any,
+) -> FinalModel:
+    """Measure a model by the scores of its training rows, and of held-out rows, if any.
+
+    Constraints that the `held_out` rows measure less completely are reported by the `others`.
+    Further fields of the model are given as `reported`.
+    """
+    solver, compiled = fit.solver, fit.problem.compiled
+    statistics = solver.lagrangian.at(training).exact_statistics()
+    functionals = compiled.functionals(statistics)
+    record = Record(
+        iteration=len(solver.history),
+        rounds=rounds,
+        objective=solver.lagrangian.objective(statistics),
+        error=np.nan,
+        rates=compiled.rows_of(functionals),
+        functionals=functionals,
+        bounds=solver.bounds,
+        multipliers=solver.multipliers,
+        bregman=np.nan,
+        seconds=solver.elapsed,
+    )
+    rows, score = (fit.training_rows(), training) if held_out is None else held_out
+    layout = ReportLayout(compiled, fit.evaluation_sets)
+    model = FinalModel(
+        rounds, np.zeros(1), layout, affine, record=record, rows=rows, score=score, **reported
+    )
+    if not compiled.constraints:  # Ridge regression has other losses, too.
+        return model
+    outcome = _measure_predictions(rows, score)
+    if rows.source == TRAINING_ROWS:
+        model.functionals, model.training_intervals = outcome.functionals, outcome.intervals
+        return model
+    if others is not None:
+        outcome = outcome.complete_by(
+            layout.lay_out(_measure_predictions(*others)), layout.compiled
+        )
+    elif model.certified is None:  # There are no other rows but those of the trees.
+        outcome = outcome.leave_out_incomplete(layout.spread(functionals), layout.compiled)
+    model.functionals, model.outcome = functionals, outcome
+    return model
+
+
+def _measure_predictions(rows: PredictedRows, score: Array) -> Outcome:
+    """Measure the constraints by the scores of a regressor."""
+    functionals, intervals, of_functionals = rows.intervals(score)
+    sources = np.full(len(rows.compiled.constraints), rows.source, dtype=object)
+    sampled = Sampled(intervals, of_functionals)
+    return Outcome(functionals, intervals, of_functionals, sources, sampled)

@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Float
+from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.decision.evaluation_set import (
     UNKNOWN,
@@ -19,10 +20,15 @@ from gbm_constrained.decision.evaluation_set import (
     PlainModel,
     find_incomplete,
 )
-from gbm_constrained.evaluation.assessment import Feasibility
+from gbm_constrained.evaluation.assessment import (
+    FRAGILE_GAIN,
+    Feasibility,
+    describe_missing_guarantee,
+)
 from gbm_constrained.evaluation.audit import (
     constraints_frame,
     costs_frame,
+    determination,
     drifting,
     groups_frame,
     history_frame,
@@ -34,7 +40,7 @@ from gbm_constrained.evaluation.verdicts import (
     assess_constraint,
 )
 from gbm_constrained.fit.finalize import MAX_MIXTURE_VIOLATION, FinalModel, ReportLayout
-from gbm_constrained.fit.fit import ConstrainedFit
+from gbm_constrained.fit.fit import ConstrainedFit, RegressionFit, tabulate_shifts
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.solvers.base import Record
 
@@ -270,6 +276,55 @@ def report(
     set_fit(estimator, fit, multipliers, model.periods)
     estimator.history_ = make_history(fit, layout, model.record)
     estimator.unseen_accuracy_ = UNKNOWN if outcome is None else outcome.accuracy
+    return feasibility
+
+
+def report_regressor(
+    estimator: Any, fit: RegressionFit, model: FinalModel, rounds: int | None = None
+) -> Feasibility:
+    """Set the fitted attributes that report on the constraints, as :func:`report` does."""
+    assert model.record is not None
+    layout, outcome, record, rows = model.layout, model.outcome, model.record, model.rows
+    uncertified: tuple[Constraint, ...] = ()
+    p_value, level, cost = np.nan, np.nan, model.cost
+    if (certified := model.certified) is not None:
+        missing = np.flatnonzero(certified.p_values > certified.level)
+        uncertified = tuple(rows.compiled.constraints[j] for j in missing)
+        p_value, level = float(certified.p_values.max()), certified.level
+    # Whether the constraints cost most of what the model explains beyond the mean target.
+    gain, left = 1.0 - cost.unconstrained_error, 1.0 - cost.error
+    is_fragile = gain > 2.0 * cost.noise and cost.is_costly and left < FRAGILE_GAIN * gain
+    doubt = describe_missing_guarantee("high_probability") if uncertified else ""
+    feasibility = replace(
+        assess_as_reported(fit, model, rounds, doubt),
+        conflict=uncertified, p_value=p_value, level=level, source=rows.source,
+        n_rows=rows.cells.n_rows, is_fragile=bool(is_fragile), cost=cost, plain=fit.measured.plain,
+    )  # fmt: skip
+    plain = None
+    if rows.plain_score is not None:
+        statistics = rows.lagrangian.at(rows.plain_score).exact_statistics()
+        values = rows.compiled.values(rows.compiled.functionals(statistics))
+        plain = PlainModel(float(statistics.loss[0]), values)
+    set_reports(
+        estimator, layout.compiled, layout.spread(record.functionals), record.multipliers,
+        None if outcome is None else layout.lay_out(outcome), feasibility,
+        ("loss", rows.measure_scores(model.score)[0]), plain,
+    )  # fmt: skip
+    set_fit(estimator, fit, record.multipliers, model.periods)
+    estimator.history_ = make_history(fit, layout, record, outcome).drop(columns="error")
+    estimator.unseen_r2_ = UNKNOWN
+    if outcome is not None:  # R^2, with a normal interval of the mean squared loss.
+        problem = rows.lagrangian.rows
+        square = (rows.targets - rows.objective.predict(np.asarray(model.score, np.float64))) ** 2
+        weight = problem.objective_weight / problem.total_weight
+        loss = float(weight @ square)
+        half = 1.96 * float(np.sqrt(weight**2 @ (square - loss) ** 2))
+        estimate = Estimate(loss, loss - half, loss + half)
+        estimator.unseen_r2_ = determination(estimate, problem.scale)
+    estimator.adjustment_ = model.affine.as_series()
+    if (offsets := model.offsets) is not None:
+        groups, shift = offsets.groups_of(fit.data.rows), np.array([model.affine.shift])
+        estimator.group_shifts_ = tabulate_shifts(shift, offsets, groups)
     return feasibility
 
 

@@ -30,8 +30,9 @@ from gbm_constrained.decision.choose import match_positive_rate, rows_to_match
 from gbm_constrained.decision.rules import CostRule, mixture_shares
 from gbm_constrained.evaluation.verdicts import TRAINING_ROWS
 from gbm_constrained.fit.callbacks import (
+    GIVEN_UP_IN_SEARCH,
+    CallbackNotifier,
     ConstraintCallback,
-    SearchNotifier,
     SearchWatch,
     TimeLimit,
 )
@@ -112,7 +113,7 @@ class MetricFit:
     ----------
     problem : MetricProblem
         The metric and the constraints, bound to the rows.
-    notifier : SearchNotifier
+    notifier : CallbackNotifier
         Notifies callbacks, and ends the search when one of them or the time limit asks for it.
     checkpoint : CheckpointFile or None
         File that finished boosters are saved to, once there is one.
@@ -130,9 +131,10 @@ class MetricFit:
         callbacks: Sequence[ConstraintCallback] = (),
         limit: TimeLimit | None = None,
     ) -> None:
-        self.notifier = SearchNotifier(
+        self.notifier = CallbackNotifier(
             callbacks, library.n_rounds, 1, limit,
             "iterations" if library.is_linear else "rounds", learning_rate=library.learning_rate,
+            given_up=GIVEN_UP_IN_SEARCH,
         )  # fmt: skip
         self.problem = MetricProblem.of(options, arguments, library)
         self.options = self.problem.options
