@@ -156,19 +156,26 @@ def test_thresholds_stay_where_the_constraint_is_met_with_room(library, table):
     assert not model.shift_.any()
 
 
-@BOTH
-def test_gaps_of_error_rates_hold_in_the_population(library):
+@pytest.mark.parametrize(
+    ("library", "n_seeds", "options"),
+    [
+        ("xgboost", 2, {"n_estimators": 100, "learning_rate": 0.1}),
+        ("lightgbm", 4, {"n_estimators": 40, "learning_rate": 0.25}),
+    ],
+    ids=["xgboost", "lightgbm"],
+)
+def test_gaps_of_error_rates_hold_in_the_population(library, n_seeds, options):
     """By multipliers alone, a model of all rows makes fewer of the errors that are asked for.
 
-    Up to sampling error; without the correction the mean is 0.032 and 0.039.
+    Up to sampling error; without the correction the mean of LightGBM is 0.060.
     """
     gaps = []
-    for seed in range(4):
+    for seed in range(n_seeds):
         rng = np.random.default_rng(seed)
         X, y, group = population(rng, 10_000)
         model = CLASSIFIERS[library](
-            constraints=[gc.gap(gc.error_rate(), by="g") <= 0.02], n_estimators=100,
-            learning_rate=0.1,            measure_on="crossfit", n_jobs=1,
+            constraints=[gc.gap(gc.error_rate(), by="g") <= 0.02], measure_on="crossfit",
+            n_jobs=1, **options,
         )  # fmt: skip
         model.fit(X, y, sensitive_features={"g": group})
         X, y, group = population(rng, 100_000)

@@ -58,8 +58,9 @@ RULES = {
 }
 
 
-@BOTH
-@pytest.mark.parametrize("name", [*RULES])
+@pytest.mark.parametrize(
+    ("library", "name"), [("xgboost", "auc"), ("lightgbm", "cross"), ("lightgbm", "rank")]
+)
 def test_held_out_pair_rates_reach_their_bounds(library, name):
     X, y, sex = problem()
     plain = fitted(library, [gap(RULES[name].expression.rate, by="sex") <= 0.95], X, y, sex)
@@ -537,7 +538,7 @@ def test_fits_that_are_interrupted_at_random_rounds_are_resumed(library, rows, t
         rng, phases = np.random.default_rng(0), np.array(seen)
         rounds = [
             at
-            for phase, n in (("measuring", 8), ("training", 2))
+            for phase, n in (("measuring", 3), ("training", 1))
             for at in rng.choice(np.flatnonzero(phases == phase), n, replace=False)
         ]
         for at in rounds:
