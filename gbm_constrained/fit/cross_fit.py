@@ -521,7 +521,11 @@ def measure_pass(
 ) -> Pass:
     """Measure what the constraints cost fold boosters, at the bounds of a guarantee if any."""
     boosters, held_out = grown[0], grown[1].credible
-    choice, tightened = choose_by_held_out(grown, options), None
+    scored, prefixes = (
+        ScoredRows(held_out, boosters.held_margin),
+        options.prefixes(boosters.rounds),
+    )
+    choice, tightened = choose_prefix(scored, prefixes, found=held_out.choices), None
     if certification is not None:
         tightened = tighten_bounds(grown, certification, choice, options)
     asked = held_out if tightened is None else tightened

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
+from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.constraints.base import ROUNDING
+from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.data.cells import Cells, CellStatistics
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.splits import Period
@@ -28,9 +29,12 @@ from gbm_constrained.decision.choose import (
 )
 from gbm_constrained.decision.evaluation_set import (
     UNKNOWN,
+    Estimate,
     EvaluationSet,
     Outcome,
+    PlainModel,
     ScoredRows,
+    find_incomplete,
     score_decisions,
 )
 from gbm_constrained.decision.groups import GroupOffsets, choose_prefix_for_groups
@@ -51,26 +55,44 @@ from gbm_constrained.decision.rules import (
     find_mixture,
     shift_scores,
 )
-from gbm_constrained.evaluation.assessment import Feasibility, ReturnedModel, assess
+from gbm_constrained.evaluation.assessment import (
+    FRAGILE_GAIN,
+    Feasibility,
+    ReturnedModel,
+    assess,
+    describe_missing_guarantee,
+)
 from gbm_constrained.evaluation.audit import (
     PERIOD_COLUMNS,
     Measure,
     MetricOnRows,
+    determination,
+    drifting,
+    history_frame,
     measure_decisions,
     measure_predictions,
     period_frame,
     plain_time,
     set_column_types,
+    small_groups_frame,
 )
 from gbm_constrained.evaluation.verdicts import (
     TRAINING_ROWS,
+    ConstraintResult,
     Cost,
     TooFewRows,
+    assess_constraint,
     find_too_few_rows,
     measure_cost_of_numbers,
 )
 from gbm_constrained.fit.cross_fit import measure_optimism
-from gbm_constrained.fit.fit import ConstrainedFit, RegressionFit, transfer_offsets
+from gbm_constrained.fit.fit import (
+    ConstrainedFit,
+    RegressionFit,
+    tabulate_shifts,
+    transfer_offsets,
+)
+from gbm_constrained.fit.fitted_report import set_reports
 from gbm_constrained.fit.metric_fit import MetricFit
 from gbm_constrained.fit.metric_search import MetricResult
 from gbm_constrained.problem.compiler import compile_constraints
@@ -895,3 +917,183 @@ def _measure_predictions(rows: PredictedRows, score: Array) -> Outcome:
     sources = np.full(len(rows.compiled.constraints), rows.source, dtype=object)
     sampled = Sampled(intervals, of_functionals)
     return Outcome(functionals, intervals, of_functionals, sources, sampled)
+
+
+def report(
+    estimator: Any, fit: ConstrainedFit, model: FinalModel, rounds: int | None = None
+) -> Feasibility:
+    """Set the fitted attributes that report on the constraints, and return the verdicts.
+
+    `rounds` are those that were trained; by default those of the solver.
+    """
+    assert model.record is not None
+    assert model.functionals is not None
+    layout, outcome = model.layout, model.outcome
+    functionals = layout.spread(model.functionals)
+    if outcome is not None:
+        outcome = layout.lay_out(outcome)
+        if model.feasibility is None:  # The only other rows are those of the trees.
+            outcome = outcome.leave_out_incomplete(functionals, layout.compiled)
+    feasibility = assess_as_reported(fit, replace(model, outcome=outcome), rounds)
+    set_reports(
+        estimator, layout.compiled, functionals, model.record.multipliers, outcome, feasibility,
+        ("error", feasibility.error), feasibility.plain,
+    )  # fmt: skip
+    _report_fit(estimator, fit, model)
+    estimator.unseen_accuracy_ = UNKNOWN if outcome is None else outcome.accuracy
+    return feasibility
+
+
+def report_regressor(
+    estimator: Any, fit: RegressionFit, model: FinalModel, rounds: int | None = None
+) -> Feasibility:
+    """Set the fitted attributes that report on the constraints, as :func:`report` does."""
+    assert model.record is not None
+    layout, outcome, record, rows = model.layout, model.outcome, model.record, model.rows
+    uncertified: tuple[Constraint, ...] = ()
+    p_value, level, cost = np.nan, np.nan, model.cost
+    if (certified := model.certified) is not None:
+        missing = np.flatnonzero(certified.p_values > certified.level)
+        uncertified = tuple(rows.compiled.constraints[j] for j in missing)
+        p_value, level = float(certified.p_values.max()), certified.level
+    # Whether the constraints cost most of what the model explains beyond the mean target.
+    gain, left = 1.0 - cost.unconstrained_error, 1.0 - cost.error
+    is_fragile = gain > 2.0 * cost.noise and cost.is_costly and left < FRAGILE_GAIN * gain
+    doubt = describe_missing_guarantee("high_probability") if uncertified else ""
+    feasibility = replace(
+        assess_as_reported(fit, model, rounds, doubt),
+        conflict=uncertified, p_value=p_value, level=level, source=rows.source,
+        n_rows=rows.cells.n_rows, is_fragile=bool(is_fragile), cost=cost, plain=fit.measured.plain,
+    )  # fmt: skip
+    plain = None
+    if rows.plain_score is not None:
+        statistics = rows.lagrangian.at(rows.plain_score).exact_statistics()
+        values = rows.compiled.values(rows.compiled.functionals(statistics))
+        plain = PlainModel(float(statistics.loss[0]), values)
+    set_reports(
+        estimator, layout.compiled, layout.spread(record.functionals), record.multipliers,
+        None if outcome is None else layout.lay_out(outcome), feasibility,
+        ("loss", rows.measure_scores(model.score)[0]), plain,
+    )  # fmt: skip
+    _report_fit(estimator, fit, model, outcome)
+    estimator.history_ = estimator.history_.drop(columns="error")
+    estimator.unseen_r2_ = UNKNOWN
+    if outcome is not None:  # R^2, with a normal interval of the mean squared loss.
+        problem = rows.lagrangian.rows
+        square = (rows.targets - rows.objective.predict(np.asarray(model.score, np.float64))) ** 2
+        weight = problem.objective_weight / problem.total_weight
+        loss = float(weight @ square)
+        half = 1.96 * float(np.sqrt(weight**2 @ (square - loss) ** 2))
+        estimate = Estimate(loss, loss - half, loss + half)
+        estimator.unseen_r2_ = determination(estimate, problem.scale)
+    estimator.adjustment_ = model.affine.as_series()
+    if (offsets := model.offsets) is not None:
+        groups, shift = offsets.groups_of(fit.data.rows), np.array([model.affine.shift])
+        estimator.group_shifts_ = tabulate_shifts(shift, offsets, groups)
+    return feasibility
+
+
+def warn(fit: ConstrainedFit, model: FinalModel, feasibility: Feasibility) -> None:
+    """Warn of constraints that are violated, costly or in doubt; raise if the user asked so."""
+    violations = model.mixture_violations
+    if violations is not None and (violations > MAX_MIXTURE_VIOLATION).any():
+        worst = int(violations.argmax())
+        issue_warning(
+            f"No mixture of this model's prefixes meets all constraints: the one returned "
+            f"violates {fit.problem.compiled.rows[worst]} by {violations[worst]:.3g}. Relax the "
+            f"bounds, or use iterate='last', which moves the threshold as well.",
+            "GC106",
+        )
+    feasibility.warn(raises=fit.options.on_infeasible == "raise")
+
+
+def assess_as_reported(
+    fit: ConstrainedFit, model: FinalModel, rounds: int | None, doubt: str = ""
+) -> Feasibility:
+    """Assess each constraint by the rows that are reported.
+
+    These are the rows that the model was assessed by, an evaluation set of the user, or the
+    training rows if no others were measured. `rounds` are those that were trained, by default
+    those of the solver, and `doubt` is what is said against all verdicts.
+    """
+    found, compiled = model.feasibility, fit.problem.compiled
+    if found is None:
+        assert model.record is not None
+        n_rows, error = fit.problem.cells.n_rows, model.record.error
+        unknown = (None, np.nan, np.nan)
+        few = model.too_few_rows
+        found = Feasibility((), (), few, (), error, *unknown, TRAINING_ROWS, n_rows)
+    every = range(len(compiled.constraints))
+    rules = tuple(_assess_rule(fit, model, found, j, doubt) for j in every)
+    drift = () if model.periods is None else drifting(model.periods)
+    return replace(
+        found,
+        rules=rules,
+        drifting=tuple(rule for rule in rules if str(rule.constraint) in drift),
+        rounds_trained=fit.solver.rounds if rounds is None else rounds,
+        rounds_asked=fit.library.n_rounds,
+    )
+
+
+def _assess_rule(
+    fit: ConstrainedFit, model: FinalModel, found: Feasibility, j: int, doubt: str
+) -> ConstraintResult:
+    """Assess one constraint by the rows that are reported."""
+    compiled, outcome, source = fit.problem.compiled, model.outcome, TRAINING_ROWS
+    rows = fit.problem.cells, compiled
+    assert model.functionals is not None
+    value = float(compiled.values(model.functionals)[j])
+    interval = np.full(2, np.nan)
+    if model.training_intervals is not None:
+        interval = model.training_intervals[j]
+    if outcome is not None and (
+        model.feasibility is not None or not np.isnan(model.layout.values(outcome)[j])
+    ):
+        source, interval = outcome.sources[j], outcome.intervals[j]
+        if found.rules and source == found.source:
+            return found.rules[j]
+        value = float(model.layout.values(outcome)[j])
+        known = [*fit.reporting_rows, *([fit.certification] if fit.certification else [])]
+        held = next(held for held in known if held.source == source)
+        rows = held.cells, held.compiled
+    constraint = compiled.constraints[j]
+    few = [rate.reason for rate in model.too_few_rows if rate.constraint == constraint]
+    estimate = Estimate(value, *map(float, interval))
+    result = assess_constraint(
+        rows, j, estimate, source, doubt=few[0] if few else doubt,
+        conflict=found.conflict_of(constraint),
+    )  # fmt: skip
+    if found.rules:
+        return replace(found.rules[j], **estimate._asdict(), verdict=result.verdict)
+    return result
+
+
+def _report_fit(
+    estimator: Any, fit: ConstrainedFit, model: FinalModel, outcome: Outcome | None = None
+) -> None:
+    """Set the fitted attributes about multipliers and iterations.
+
+    The history has one row per outer iteration, and a last one for the returned model. The rows of
+    evidence know the returned model by its rounds, unless there is an `outcome` of it.
+    """
+    final, layout, compiled = model.record, model.layout, fit.problem.compiled
+    assert final is not None
+    estimator.small_groups_ = small_groups_frame(compiled)
+    if model.periods is not None:
+        estimator.period_report_ = model.periods
+    estimator.stopping_message_ = fit.notifier.message
+    found = pd.Series(final.multipliers, list(compiled.rows), name="multiplier")
+    estimator.multipliers_ = found.reindex(compiled.all_rows, fill_value=0.0)
+    records = [*(r for r in fit.solver.history if r.rounds < final.rounds), final]
+    held_out = None
+    if known := fit.reporting_rows:
+        tables = [np.array([rows.values(r.rounds) for r in records]) for rows in known]
+        if outcome is None:
+            last = [layout.spread(rows.functionals_after(final.rounds)) for rows in known]
+            is_elsewhere = find_incomplete(layout.compiled, last[0], last[-1])
+        else:
+            is_elsewhere = outcome.sources == known[-1].source
+        held_out = np.where(is_elsewhere, tables[-1], tables[0])
+        if outcome is not None:
+            held_out[-1] = layout.values(outcome)
+    estimator.history_ = history_frame(records, fit.solver.lagrangian.constraints, held_out)

@@ -586,7 +586,7 @@ class ConstrainedFit:
     the object is made. 4. and 5. :meth:`measure` finds the path of the multipliers. 6. The
     library trains with :attr:`solver` as its objective. 7.
     :func:`~gbm_constrained.fit.finalize.finalize` chooses the decision. 8.
-    :func:`~gbm_constrained.fit.fitted_report.report` sets the fitted attributes.
+    :func:`~gbm_constrained.fit.finalize.report` sets the fitted attributes.
 
     Parameters
     ----------

@@ -22,9 +22,9 @@ from gbm_constrained.data.validation import (
 from gbm_constrained.decision.regression import Affine, choose_share
 from gbm_constrained.evaluation.verdicts import measure_cost_of_numbers
 from gbm_constrained.fit.callbacks import ConstraintCallback, TimeLimit
-from gbm_constrained.fit.finalize import describe_regressor
+from gbm_constrained.fit.finalize import describe_regressor, report_regressor
 from gbm_constrained.fit.fit import RegressionFit, weight_of_rows
-from gbm_constrained.fit.fitted_report import remove_report, report_regressor
+from gbm_constrained.fit.fitted_report import remove_report
 from gbm_constrained.fit.model_note import unchanged_on_error
 from gbm_constrained.fit.options import Iterate, SolverName, SolverOptions, with_known_parameters
 from gbm_constrained.linear_model.base import ConstrainedLinearModel, document_fit, set_parameters

@@ -46,6 +46,9 @@ from gbm_constrained.fit.finalize import (
     TrainedModel,
     finalize,
     finalize_regression,
+    report,
+    report_regressor,
+    warn,
 )
 from gbm_constrained.fit.fit import (
     ConstrainedFit,
@@ -58,9 +61,6 @@ from gbm_constrained.fit.fit import (
 from gbm_constrained.fit.fitted_report import (
     ConstrainedFitAttributes,
     remove_report,
-    report,
-    report_regressor,
-    warn,
     with_constraints,
 )
 from gbm_constrained.fit.metric_report import MetricMixin
