@@ -521,11 +521,9 @@ def measure_pass(
 ) -> Pass:
     """Measure what the constraints cost fold boosters, at the bounds of a guarantee if any."""
     boosters, held_out = grown[0], grown[1].credible
-    scored, prefixes = (
-        ScoredRows(held_out, boosters.held_margin),
-        options.prefixes(boosters.rounds),
-    )
-    choice, tightened = choose_prefix(scored, prefixes, found=held_out.choices), None
+    scored, tightened = ScoredRows(held_out, boosters.held_margin), None
+    prefixes = options.prefixes(boosters.rounds)
+    choice = choose_prefix(scored, prefixes, found=held_out.choices)
     if certification is not None:
         tightened = tighten_bounds(grown, certification, choice, options)
     asked = held_out if tightened is None else tightened

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import BOTH, CLASSIFIERS, margins_of
+from helpers import BOTH, CLASSIFIERS
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
@@ -190,17 +190,6 @@ def test_mixtures_and_training_rows_have_one_pass(library, options, table, grown
         warnings.simplefilter("ignore")
         make(library, PULLING, **options).fit(X, y, sensitive_features={"sex": sex})
     assert len(grown) <= 1
-
-
-def test_the_same_model_again(table):
-    X, y, sex = table
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        one, other = (
-            make("lightgbm", PULLING).fit(X, y, sensitive_features={"sex": sex}) for _ in range(2)
-        )
-    np.testing.assert_array_equal(margins_of(one, X), margins_of(other, X))
-    assert one.feasibility_.cost == other.feasibility_.cost
 
 
 @BOTH
