@@ -146,22 +146,6 @@ def test_only_true_ends_training(library, answer, binary):
 
 
 @BOTH
-def test_stopping_with_another_iterate(library, binary):
-    stopped, short = (
-        fit_at(
-            library, binary, [gc.fnr() <= 0.1], "train", options={"iterate": "best", **extra},
-            **given,
-        )
-        for extra, given in (
-            ({}, {"constraint_callbacks": [lambda state: state.rounds == 4]}),
-            ({"n_estimators": 6}, {}),
-        )
-    )  # fmt: skip
-    X = binary[0]
-    np.testing.assert_allclose(margins_of(stopped, X), margins_of(short, X), atol=1e-6)
-
-
-@BOTH
 def test_a_callback_that_fails_ends_the_fit_with_its_error(library, binary):
     def fail(state):
         raise KeyError("mine")

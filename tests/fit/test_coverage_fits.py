@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import BOTH, CLASSIFIERS
+from helpers import BOTH
 from scipy import stats
+from small_fits import make
 
 import gbm_constrained as gc
 from gbm_constrained.metrics import f1_micro, h_mean
 from gbm_constrained.presets import Coverage, Quantification
 from gbm_constrained.reporting.mathml import formula_of, legend_of
 
-OPTIONS = {
-    "xgboost": {"max_depth": 3, "n_jobs": 1},
-    "lightgbm": {"num_leaves": 7, "n_jobs": 1, "verbose": -1},
-}
 TARGETS = [0.4, 0.3, 0.3]
 
 
@@ -26,8 +23,8 @@ def draw(n=1500):
 
 
 def fit(library, constraint, **options):
-    options = {"n_estimators": 15, "measure_on": gc.CrossFit(2), **OPTIONS[library], **options}
-    return CLASSIFIERS[library](constraints=[constraint], **options).fit(*draw())
+    options = {"n_estimators": 15, "measure_on": gc.CrossFit(2), **options}
+    return make(library, [constraint], **options).fit(*draw())
 
 
 def shares_of(codes):

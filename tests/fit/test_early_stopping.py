@@ -86,16 +86,6 @@ def test_metrics_are_those_of_the_probabilities(library):
         np.testing.assert_allclose(results_of(model)[name], values, rtol=0, atol=2e-6)
 
 
-@BOTH
-def test_without_constraints_the_results_are_the_parents(library):
-    parent = {"xgboost": xgb.XGBClassifier, "lightgbm": lgb.LGBMClassifier}[library]
-    stopping = {STOPPING[library]: PATIENCE, "n_estimators": N}
-    plain = fit(library, parent(**OPTIONS[library], **stopping))
-    own = fit(library, make(library, [], **stopping))
-    assert results_of(own) == results_of(plain)
-    assert best_of(own) == best_of(plain)
-
-
 # --- the best round ------------------------------------------------------------------
 
 

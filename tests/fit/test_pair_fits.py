@@ -138,8 +138,8 @@ def test_several_classes(library):
     X, y, sex = problem(2400)
     y = y + (X[:, 3] > 0.8)
     rule = gap(auc(1), by="sex") <= 0.03
-    model = fitted(library, [rule], X, y, sex, 40)
-    plain = fitted(library, [gap(auc(1), by="sex") <= 0.9], X, y, sex, 40)
+    model = fitted(library, [rule], X, y, sex, 20)
+    plain = fitted(library, [gap(auc(1), by="sex") <= 0.9], X, y, sex, 20)
     assert held_out(plain)[0] > 0.03
     assert held_out(model)[0] <= min(0.045, held_out(plain)[0])
 

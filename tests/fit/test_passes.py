@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import small_fits
 from helpers import BOTH, CLASSIFIERS
 
 import gbm_constrained as gc
@@ -25,12 +27,6 @@ from gbm_constrained.fit.cross_fit import (
 )
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.counts import CellCounts
-
-OPTIONS = {
-    "xgboost": {"n_jobs": 1, "max_depth": 3},
-    "lightgbm": {"n_jobs": 1, "num_leaves": 7, "verbose": -1},
-}
-
 
 # --- swings -------------------------------------------------------------------------------------
 
@@ -99,9 +95,7 @@ def test_gaps_that_are_closed_or_not_curved_have_none():
 # --- whole fits ---------------------------------------------------------------------------------
 
 
-def make(library, constraints, **options):
-    options = {"n_estimators": 14, **OPTIONS[library], **options}
-    return CLASSIFIERS[library](constraints=constraints, **options)
+make = functools.partial(small_fits.make, n_estimators=14)
 
 
 @pytest.fixture(scope="module")
