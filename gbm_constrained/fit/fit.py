@@ -339,7 +339,7 @@ class Measured:
 
 
 class FoldGrowth:
-    """Grows sets of boosters on the same folds, and chooses the set that the model follows.
+    """Grows sets of boosters on the same folds, one of which the model then follows.
 
     Parameters
     ----------
@@ -370,48 +370,11 @@ class FoldGrowth:
         self.rows = np.sort(np.concatenate([fold.held for fold in folds]))
         self.problem.check_has_weight([self.rows, *(fold.training for fold in folds)])
         n_trained = np.array([sum(fold.training.size for fold in folds)], dtype=np.float64)
-        self._n_trained = float(self.problem.cells.reduce_sum(n_trained)[0])
+        self.n_trained = float(self.problem.cells.reduce_sum(n_trained)[0])
         self.plain: PlainModel | None = None
         self.plain_boosters: Grown | None = None
         self._n_grown, self._longest = 0, 0
         self._clock: MeasuringClock
-
-    def find_best(self) -> Grown:
-        """Grow boosters, and others if these cost more errors than the constraints should."""
-        fit, options = self.fit, self.fit.options
-        if fit.groups is not None:
-            return self._find_for_groups(fit.groups)
-        if options.solver == "threshold" or options.iterate not in ("last", "best"):
-            return self.grow(has_multipliers=options.solver != "threshold")
-        return search_passes(
-            self.grow,
-            functools.partial(measure_pass, options=options, certification=fit.certification),
-            has_time=self._has_time_again,
-            is_enough=self._is_enough,
-            share=self._n_trained / self.problem.cells.n_rows,
-            may_be_plain=options.solver == "auto",
-        )
-
-    def _find_for_groups(self, groups: GroupOffsets) -> Grown:
-        """Grow boosters without and with multipliers, and return those that groups need fewer of.
-
-        Where the group is at hand, thresholds of groups close most gaps without multipliers.
-        """
-        options = self.fit.options
-        kinds = {"auto": (False, True), "threshold": (False,)}.get(options.solver, (True,))
-        grown = [self.grow(has_multipliers=kinds[0])]
-        if len(kinds) > 1 and self._has_time_again():
-            others = self.grow(has_multipliers=kinds[1])
-            grown += [others] * (others[0].rounds == grown[0][0].rounds)
-        costs = [
-            choose_for_groups(
-                ScoredRows(rows.credible, boosters.held_margin),
-                options.prefixes(boosters.rounds),
-                groups,
-            )[0].loss
-            for boosters, rows in grown
-        ]
-        return grown[int(np.argmin(costs))]
 
     def grow(
         self,
@@ -438,7 +401,7 @@ class FoldGrowth:
         n_rounds, per_iteration = fit.library.n_rounds, fit.options.rounds_per_iteration
         notifier, file, position = fit.notifier, fit.checkpoint, self._n_grown
         clock = self._clock = MeasuringClock(
-            notifier.limit, n_rows / self._n_trained, per_iteration
+            notifier.limit, n_rows / self.n_trained, per_iteration
         )
         boosters = self._begin(start, fixed, log_odds, has_multipliers=has_multipliers)
         notifier.begin_pass(len(boosters.members))
@@ -542,7 +505,7 @@ class FoldGrowth:
             solver, held_out, controller, boosters, self.plain, boosters.has_multipliers
         )
 
-    def _has_time_again(self) -> bool:
+    def has_time_again(self) -> bool:
         """Whether there is time for one more pass; if not, the time limit reports the lack."""
         if has_time := self._clock.has_time_again():
             return not self.fit.notifier.is_stopped
@@ -555,7 +518,7 @@ class FoldGrowth:
         limit.has_no_multipliers |= is_first
         limit.has_fewer_passes |= not is_first
 
-    def _is_enough(self, plain: Pass) -> bool:
+    def is_enough(self, plain: Pass) -> bool:
         """Whether boosters without multipliers need none beside them.
 
         Under constraints on labels and decisions alone no decisions of groups are better than a
@@ -629,7 +592,6 @@ class ConstrainedFit:
         Whether training starts from scores of the user that ``predict`` does not add.
     """
 
-    growth_class: ClassVar[type[FoldGrowth]] = FoldGrowth
     check_guarantee: ClassVar[Callable[..., None]] = staticmethod(check_guarantee)
 
     def __init__(
@@ -747,8 +709,8 @@ class ConstrainedFit:
             folds, source = divide_into_folds(
                 self.data, self.problem.cells, self.options, is_holdout=kind == "holdout"
             )
-            growth = self.growth_class(self, make_factory(), folds, source)
-            self.measured = growth.follow(growth.find_best())
+            growth = FoldGrowth(self, make_factory(), folds, source)
+            self.measured = growth.follow(self.find_best(growth))
         elif self.checkpoint is not None:
             raise ValueError(
                 "checkpoint= saves the boosters of the folds, and this fit has none: it measures "
@@ -760,6 +722,43 @@ class ConstrainedFit:
         else:
             self.measured = Measured(self.make_solver(self.problem.lagrangian()))
             self.notify_of(self.solver, "training", "training rows")
+
+    def find_best(self, growth: FoldGrowth) -> Grown:
+        """Grow boosters, and others if these cost more errors than the constraints should."""
+        options = self.options
+        if self.groups is not None:
+            return self._find_for_groups(growth, self.groups)
+        if options.solver == "threshold" or options.iterate not in ("last", "best"):
+            return growth.grow(has_multipliers=options.solver != "threshold")
+        return search_passes(
+            growth.grow,
+            functools.partial(measure_pass, options=options, certification=self.certification),
+            has_time=growth.has_time_again,
+            is_enough=growth.is_enough,
+            share=growth.n_trained / self.problem.cells.n_rows,
+            may_be_plain=options.solver == "auto",
+        )
+
+    def _find_for_groups(self, growth: FoldGrowth, groups: GroupOffsets) -> Grown:
+        """Grow boosters without and with multipliers, and return those that groups need fewer of.
+
+        Where the group is at hand, thresholds of groups close most gaps without multipliers.
+        """
+        options = self.options
+        kinds = {"auto": (False, True), "threshold": (False,)}.get(options.solver, (True,))
+        grown = [growth.grow(has_multipliers=kinds[0])]
+        if len(kinds) > 1 and growth.has_time_again():
+            others = growth.grow(has_multipliers=kinds[1])
+            grown += [others] * (others[0].rounds == grown[0][0].rounds)
+        costs = [
+            choose_for_groups(
+                ScoredRows(rows.credible, boosters.held_margin),
+                options.prefixes(boosters.rounds),
+                groups,
+            )[0].loss
+            for boosters, rows in grown
+        ]
+        return grown[int(np.argmin(costs))]
 
     def resolve_measurement(self) -> Literal["train", "evaluation set"] | Dividing:
         """Resolve ``measure_on`` to the rows by which constraints are measured.
@@ -852,70 +851,10 @@ class ConstrainedFit:
         return find_merit(held, margin, is_shifted=is_shifted)
 
 
-class RegressionGrowth(FoldGrowth):
-    """Grows the boosters of the folds without and with multipliers, and chooses by one criterion.
-
-    Boosters without multipliers come first. They say how far each group acts, and how much the
-    constraints cost if their scores are mapped. If it is more than sampling error, boosters follow
-    whose multipliers move, from the prices of shifts of groups on.
-    """
-
-    fit: RegressionFit
-
-    def find_best(self) -> Grown:
-        """Grow boosters, and return those that the criterion prefers, with the best map."""
-        start = np.zeros(len(self.problem.compiled))
-        everything = np.ones(start.size, dtype=bool)
-        plain = self.grow(has_multipliers=True, start=start, fixed=everything)
-        held_out: Any = plain[1]
-        if self.problem.half is None:  # Groups act as far as rows tell them from the others.
-            held_out.half = credible_rows(held_out, plain[0].held_margin(plain[0].rounds))
-            self.problem = replace(self.problem, half=held_out.half)
-        rows, score = self._held_out(plain)
-        criterion = Criterion.from_rows(rows, score)
-        identity = AffineChoice(Affine(), *rows.measure_scores(score))
-        values = held_out.compiled.values(
-            held_out.compiled.functionals(held_out.lagrangian.at(score).exact_statistics())
-        )
-        self.plain = PlainModel(identity.loss, values)
-        found, passes = [identity, self._choose(plain, criterion)], [plain, plain]
-        best = found[criterion.best_of(found)]
-        more, noise = rows.compare_losses(best.apply(score, rows.cells.rows), score)
-        is_cheap = (best.violations <= ROUNDING).all() and more <= noise
-        if not is_cheap and self._has_time_again():
-            given = self.problem.initial_multipliers(self.fit.options.method.start)
-            prices = find_prices(rows, score, criterion) if given is None else given
-            passes.append(self.grow(has_multipliers=True, start=prices))
-            found.append(self._choose(passes[-1], criterion))
-        chosen = criterion.best_of(found)
-        boosters, held_out = passes[chosen]
-        held_out.choices[boosters.rounds] = found[chosen]
-        held_out.plain_score = score
-        return passes[chosen]
-
-    def _choose(self, grown: Grown, criterion: Criterion) -> AffineChoice:
-        """Choose the map of the boosters' scores by the rows that they hold out.
-
-        The rows keep the choice for the model of all rows.
-        """
-        choice = self.fit.choose_map(*self._held_out(grown), criterion)
-        choices: dict[int, Any] = grown[1].choices
-        choices[grown[0].rounds] = choice
-        return choice
-
-    def _held_out(self, grown: Grown) -> tuple[PredictedRows, Array]:
-        """Give the held-out rows the bounds that training aims at; the scores come second."""
-        boosters, rows = grown
-        credible: Any = rows.credible
-        aimed = credible.with_bounds(self.fit.aim_at(credible.compiled).b)
-        return aimed, boosters.held_margin(boosters.rounds)
-
-
 class RegressionFit(ConstrainedFit):
     """One constrained fit of a regressor; see :class:`ConstrainedFit`."""
 
     certification: PredictedRows | None
-    growth_class = RegressionGrowth
     check_guarantee = staticmethod(check_affine_guarantee)
 
     def make_solver(self, lagrangian: Lagrangian, **others: Any) -> Solver:
@@ -935,6 +874,59 @@ class RegressionFit(ConstrainedFit):
         """Move the multipliers towards the bounds that training aims at."""
         bounds = self.aim_at(lagrangian.constraints).b
         return lambda record: bounds
+
+    def find_best(self, growth: FoldGrowth) -> Grown:
+        """Grow boosters, and return those that the criterion prefers, with the best map.
+
+        Boosters without multipliers come first. They say how far each group acts, and how much the
+        constraints cost if their scores are mapped. If it is more than sampling error, boosters
+        follow whose multipliers move, from the prices of shifts of groups on.
+        """
+        start = np.zeros(len(growth.problem.compiled))
+        everything = np.ones(start.size, dtype=bool)
+        plain = growth.grow(has_multipliers=True, start=start, fixed=everything)
+        held_out: Any = plain[1]
+        if growth.problem.half is None:  # Groups act as far as rows tell them from the others.
+            held_out.half = credible_rows(held_out, plain[0].held_margin(plain[0].rounds))
+            growth.problem = replace(growth.problem, half=held_out.half)
+        rows, score = self._held_out(plain)
+        criterion = Criterion.from_rows(rows, score)
+        identity = AffineChoice(Affine(), *rows.measure_scores(score))
+        values = held_out.compiled.values(
+            held_out.compiled.functionals(held_out.lagrangian.at(score).exact_statistics())
+        )
+        growth.plain = PlainModel(identity.loss, values)
+        found, passes = [identity, self._choose(plain, criterion)], [plain, plain]
+        best = found[criterion.best_of(found)]
+        more, noise = rows.compare_losses(best.apply(score, rows.cells.rows), score)
+        is_cheap = (best.violations <= ROUNDING).all() and more <= noise
+        if not is_cheap and growth.has_time_again():
+            given = growth.problem.initial_multipliers(self.options.method.start)
+            prices = find_prices(rows, score, criterion) if given is None else given
+            passes.append(growth.grow(has_multipliers=True, start=prices))
+            found.append(self._choose(passes[-1], criterion))
+        chosen = criterion.best_of(found)
+        boosters, held_out = passes[chosen]
+        held_out.choices[boosters.rounds] = found[chosen]
+        held_out.plain_score = score
+        return passes[chosen]
+
+    def _choose(self, grown: Grown, criterion: Criterion) -> AffineChoice:
+        """Choose the map of the boosters' scores by the rows that they hold out.
+
+        The rows keep the choice for the model of all rows.
+        """
+        choice = self.choose_map(*self._held_out(grown), criterion)
+        choices: dict[int, Any] = grown[1].choices
+        choices[grown[0].rounds] = choice
+        return choice
+
+    def _held_out(self, grown: Grown) -> tuple[PredictedRows, Array]:
+        """Give the held-out rows the bounds that training aims at; the scores come second."""
+        boosters, rows = grown
+        credible: Any = rows.credible
+        aimed = credible.with_bounds(self.aim_at(credible.compiled).b)
+        return aimed, boosters.held_margin(boosters.rounds)
 
     def choose_map(
         self, rows: PredictedRows, score: Array, criterion: Criterion | None = None

@@ -235,7 +235,7 @@ class MetricFit:
         folds, held, parts = self._hold_out()
         with adapter.measuring():
             growth = FoldGrowth(fit, adapter.make_factory(), folds, held.source)
-            best, plain = growth.find_best(), growth.plain_boosters
+            best, plain = fit.find_best(growth), growth.plain_boosters
         sets = [best] if plain is None or plain[0] is best[0] else [best, plain]
         watch = self._watch(held, lambda: 0.0)
         found = [search_fold_boosters(one, fit.options, held, parts, watch) for one in sets]
