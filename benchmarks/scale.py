@@ -320,7 +320,7 @@ def print_slopes(sweep: str, measured: Sequence[Pairs]) -> None:
 PARTS: dict[str, tuple[tuple[str, str], ...]] = {
     "once: constraints to cells": (("fit/fit.py", "__init__"),),
     "once: intercept": (("xgboost/parameters.py", "find_intercept"),),
-    "once: reports": (("fit/fitted_report.py", "report"),),
+    "once: reports": (("fit/finalize.py", "report"),),
     "scores out of the library": (
         ("xgboost/core.py", "predict"),
         ("lightgbm/basic.py", "__inner_predict"),

@@ -290,10 +290,6 @@ class FinalModel:
         Violations by a mixture of prefixes.
     too_few_rows : tuple of TooFewRows, default=()
         Rates that the reported rows are too few for.
-    record : Record, default=None
-        State of the solver at the model.
-    functionals : ndarray of shape (n_functionals,), default=None
-        Rates on the training rows.
     periods : DataFrame, default=None
         Values of the constraints by period, if the held-out rows are of several.
     training_intervals : ndarray of shape (n_constraints, 2), default=None
@@ -304,6 +300,13 @@ class FinalModel:
         P-values of the constraints of a regressor on these rows, with a guarantee.
     cost : Cost, default=Cost()
         What the constraints cost a regressor on the held-out rows that chose it.
+
+    Attributes
+    ----------
+    record : Record
+        State of the solver at the model.
+    functionals : ndarray of shape (n_functionals,)
+        Rates on the training rows.
     """
 
     rounds: int
@@ -318,8 +321,8 @@ class FinalModel:
     feasibility: Feasibility | None = None
     mixture_violations: Float | None = None
     too_few_rows: tuple[TooFewRows, ...] = ()
-    record: Record | None = None
-    functionals: Float | None = None
+    record: Record = field(init=False)
+    functionals: Float = field(init=False)
     periods: pd.DataFrame | None = None
     training_intervals: Float | None = None
     rows: Any = None
@@ -399,7 +402,7 @@ def _refute(fit: ConstrainedFit, model: FinalModel, counts: CellCounts) -> None:
     compiled, feasibility = fit.problem.compiled, model.feasibility
     boosters, held_out, choice = fit.measured.boosters, fit.measured.rows, model.choice
     assert boosters is not None and held_out is not None and choice is not None  # noqa: PT018
-    assert feasibility is not None and model.functionals is not None  # noqa: PT018
+    assert feasibility is not None
     optimism = None
     if fit.solver.optimism is not None:
         optimism, _ = fit.solver.optimism(model.rounds // fit.options.rounds_per_iteration)
@@ -426,7 +429,6 @@ def _add_training_intervals(
 ) -> None:
     """Add intervals of values on training rows, and rates over too few of these rows."""
     cells, compiled, functionals = fit.problem.cells, fit.problem.compiled, model.functionals
-    assert functionals is not None
     sampled = Sampled.of(compiled, counts)
     if scored is not None:
         sampled = sampled.complete(cells, compiled, functionals, scored)
@@ -494,7 +496,6 @@ def describe_mixture(
     prefixes, rounds = model.prefixes, model.rounds
     assert prefixes is not None
     add_record(fit, model, final)
-    assert model.record is not None
     chosen, probability = list(prefixes["rounds"]), prefixes["probability"].to_numpy()
 
     def average(functionals: Mapping[int, Float]) -> Float:
@@ -767,7 +768,7 @@ def finalize(
     )
     record = None if needs_scores else find_record(fit.solver, model.rounds)
     # Scores of the booster before it is cut and shifted.
-    final = None if record is not None else scores.training(model.rounds)
+    final: Any = None if record is not None else scores.training(model.rounds)
     if model.rounds != rounds:
         trained.truncate(model.rounds)
     if not model.affine.is_identity:
@@ -777,15 +778,12 @@ def finalize(
         trained.add_to_margin(model.shift)
     if model.offsets is not None and model.has_offsets and is_folded:
         trained.add_to_groups(model.offsets)
-    if final is None:
-        assert record is not None
+    if record is not None:
         model.record, model.functionals = record, record.functionals
+    elif model.prefixes is None:
+        describe_training_rows(fit, model, final_scores(fit, final, model))
     else:
-        at_end = final_scores(fit, final, model)
-        if model.prefixes is None:
-            describe_training_rows(fit, model, at_end)
-        else:
-            describe_mixture(fit, model, scores, at_end)
+        describe_mixture(fit, model, scores, final_scores(fit, final, model))
     if fit.checkpoint is not None:
         fit.checkpoint.remove()
     return model
@@ -892,9 +890,8 @@ def describe_regressor(
     )
     rows, score = (fit.training_rows(), training) if held_out is None else held_out
     layout = ReportLayout(compiled, fit.evaluation_sets)
-    model = FinalModel(
-        rounds, np.zeros(1), layout, affine, record=record, rows=rows, score=score, **reported
-    )
+    model = FinalModel(rounds, np.zeros(1), layout, affine, rows=rows, score=score, **reported)
+    model.record = record
     if not compiled.constraints:  # Ridge regression has other losses, too.
         return model
     outcome = _measure_predictions(rows, score)
@@ -926,15 +923,14 @@ def report(
 
     `rounds` are those that were trained; by default those of the solver.
     """
-    assert model.record is not None
-    assert model.functionals is not None
     layout, outcome = model.layout, model.outcome
     functionals = layout.spread(model.functionals)
     if outcome is not None:
         outcome = layout.lay_out(outcome)
         if model.feasibility is None:  # The only other rows are those of the trees.
             outcome = outcome.leave_out_incomplete(functionals, layout.compiled)
-    feasibility = assess_as_reported(fit, replace(model, outcome=outcome), rounds)
+        model.outcome = outcome
+    feasibility = assess_as_reported(fit, model, rounds)
     set_reports(
         estimator, layout.compiled, functionals, model.record.multipliers, outcome, feasibility,
         ("error", feasibility.error), feasibility.plain,
@@ -948,7 +944,6 @@ def report_regressor(
     estimator: Any, fit: RegressionFit, model: FinalModel, rounds: int | None = None
 ) -> Feasibility:
     """Set the fitted attributes that report on the constraints, as :func:`report` does."""
-    assert model.record is not None
     layout, outcome, record, rows = model.layout, model.outcome, model.record, model.rows
     uncertified: tuple[Constraint, ...] = ()
     p_value, level, cost = np.nan, np.nan, model.cost
@@ -1018,7 +1013,6 @@ def assess_as_reported(
     """
     found, compiled = model.feasibility, fit.problem.compiled
     if found is None:
-        assert model.record is not None
         n_rows, error = fit.problem.cells.n_rows, model.record.error
         unknown = (None, np.nan, np.nan)
         few = model.too_few_rows
@@ -1041,7 +1035,6 @@ def _assess_rule(
     """Assess one constraint by the rows that are reported."""
     compiled, outcome, source = fit.problem.compiled, model.outcome, TRAINING_ROWS
     rows = fit.problem.cells, compiled
-    assert model.functionals is not None
     value = float(compiled.values(model.functionals)[j])
     interval = np.full(2, np.nan)
     if model.training_intervals is not None:
@@ -1077,7 +1070,6 @@ def _report_fit(
     evidence know the returned model by its rounds, unless there is an `outcome` of it.
     """
     final, layout, compiled = model.record, model.layout, fit.problem.compiled
-    assert final is not None
     estimator.small_groups_ = small_groups_frame(compiled)
     if model.periods is not None:
         estimator.period_report_ = model.periods

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
@@ -250,7 +249,7 @@ class ConstrainedRidge(ConstrainedLinearModel, Ridge):
             self.n_iter_ = np.array([len(iterates.solution.history)], dtype=np.int32)
             remove_report(self)
             if options.constraints:
-                model = replace(model, cost=measure_cost_of_numbers(rows, score))
+                model.cost = measure_cost_of_numbers(rows, score)
                 done = self.n_iter_[0] if fit.notifier.is_stopped else self.n_iterations
                 feasibility = report_regressor(self, fit, model, int(done))
         if options.constraints and not is_named:
