@@ -6,7 +6,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -102,29 +102,19 @@ from gbm_constrained.statistics.counts import CellCounts, functionals_of
 from gbm_constrained.statistics.sampled_intervals import Sampled, ScoredDecisions
 
 
-class TrainedModel(Protocol):
-    """A booster that the library has trained.
+class TrainedModel:
+    """A booster that the library has trained; each library has functions of its own.
 
     Rounds are those of this fit, without the rounds of a model that was continued.
     """
 
-    def margin(self, rounds: int) -> Array:
-        """Scores of the training rows after some rounds."""
-
-    def held_margin(self, rows: EvaluationSet, rounds: int) -> Array:
-        """Scores of an evaluation set or of certification rows after some rounds."""
-
-    def truncate(self, rounds: int) -> None:
-        """Keep the first rounds."""
-
-    def add_to_margin(self, shift: Float) -> None:
-        """Add a shift to all scores."""
-
-    def rescale(self, affine: Affine) -> None:
-        """Map all scores."""
-
-    def add_to_groups(self, offsets: GroupOffsets) -> None:
-        """Append a tree that adds offsets to the scores of groups."""
+    margin: Callable[[int], Array]  # Scores of the training rows after some rounds.
+    # Scores of an evaluation set or of certification rows after some rounds.
+    held_margin: Callable[[EvaluationSet, int], Array]
+    truncate: Callable[[int], None]  # Keeps the first rounds.
+    add_to_margin: Callable[[Float], None]  # Adds a shift to all scores.
+    rescale: Callable[[Affine], None]  # Maps all scores.
+    add_to_groups: Callable[[GroupOffsets], None]  # Appends a tree that adds offsets of groups.
 
 
 @dataclass(frozen=True, eq=False)
