@@ -69,8 +69,9 @@ from gbm_constrained.evaluation.verdicts import (
     rows_of_constraint,
 )
 from gbm_constrained.fit.callbacks import (
+    GIVEN_UP_IN_SEARCH,
+    CallbackNotifier,
     ConstraintCallback,
-    SearchNotifier,
     SearchWatch,
     TimeLimit,
     check_callbacks,
@@ -164,7 +165,7 @@ class MetricFit:
     ----------
     problem : MetricProblem
         The metric and the constraints, bound to the rows.
-    notifier : SearchNotifier
+    notifier : CallbackNotifier
         Notifies callbacks, and ends the search when one of them or the time limit asks for it.
     checkpoint : CheckpointFile or None
         File that finished boosters are saved to, once there is one.
@@ -182,9 +183,10 @@ class MetricFit:
         callbacks: Sequence[ConstraintCallback] = (),
         limit: TimeLimit | None = None,
     ) -> None:
-        self.notifier = SearchNotifier(
+        self.notifier = CallbackNotifier(
             callbacks, library.n_rounds, 1, limit,
             "iterations" if library.is_linear else "rounds", learning_rate=library.learning_rate,
+            given_up=GIVEN_UP_IN_SEARCH,
         )  # fmt: skip
         self.problem = MetricProblem.of(options, arguments, library)
         self.options = self.problem.options
@@ -285,7 +287,7 @@ class MetricFit:
         folds, held, parts = self._hold_out()
         with adapter.measuring():
             growth = FoldGrowth(fit, adapter.make_factory(), folds, held.source)
-            best, plain = growth.find_best(), growth.plain_boosters
+            best, plain = fit.find_best(growth), growth.plain_boosters
         sets = [best] if plain is None or plain[0] is best[0] else [best, plain]
         watch = self._watch(held, lambda: 0.0)
         found = [search_fold_boosters(one, fit.options, held, parts, watch) for one in sets]

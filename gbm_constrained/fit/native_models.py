@@ -43,7 +43,7 @@ from gbm_constrained.decision.rules import (
     calibrate_scores,
     probabilities_of,
 )
-from gbm_constrained.fit.callbacks import MeasuringClock, SearchNotifier
+from gbm_constrained.fit.callbacks import CallbackNotifier, MeasuringClock
 from gbm_constrained.fit.checkpoint import CheckpointFile, State
 from gbm_constrained.fit.metric_problem import MetricProblem
 from gbm_constrained.fit.problem import LibrarySettings
@@ -209,7 +209,7 @@ class NativeGrowth:
     ----------
     adapter : NativeAdapter
         Trains the library's own model on some of the rows.
-    notifier : SearchNotifier
+    notifier : CallbackNotifier
         The time limit, and the number of rounds: fewer once the limit has settled them.
     file : CheckpointFile or None
         The checkpoint.
@@ -222,7 +222,7 @@ class NativeGrowth:
     """
 
     def __init__(
-        self, adapter: NativeAdapter, notifier: SearchNotifier, file: CheckpointFile | None
+        self, adapter: NativeAdapter, notifier: CallbackNotifier, file: CheckpointFile | None
     ) -> None:
         self.adapter, self.notifier, self.file = adapter, notifier, file
         self.planned = 0.0

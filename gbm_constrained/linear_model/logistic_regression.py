@@ -32,9 +32,14 @@ from gbm_constrained.decision.rules import Scores
 from gbm_constrained.fit import model_note as saving
 from gbm_constrained.fit.black_box_fit import BlackBoxMixin, refuse_arguments
 from gbm_constrained.fit.callbacks import ConstraintCallback, Progress, TimeLimit
-from gbm_constrained.fit.finalize import FinalModel, ReportLayout, describe_training_rows
+from gbm_constrained.fit.finalize import (
+    FinalModel,
+    ReportLayout,
+    describe_training_rows,
+    report,
+    warn,
+)
 from gbm_constrained.fit.fit import ConstrainedFit
-from gbm_constrained.fit.fitted_report import report, warn
 from gbm_constrained.fit.metric_fit import MetricMixin
 from gbm_constrained.fit.native_models import IsOver, NativeAdapter, PartRows, multiply_weight
 from gbm_constrained.fit.options import (

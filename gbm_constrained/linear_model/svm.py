@@ -29,9 +29,15 @@ from gbm_constrained.data.validation import check_choice, check_integer, is_fini
 from gbm_constrained.decision.rules import Scores
 from gbm_constrained.fit import model_note as saving
 from gbm_constrained.fit.callbacks import ConstraintCallback, Progress, TimeLimit
-from gbm_constrained.fit.finalize import FinalModel, ReportLayout, describe_training_rows
+from gbm_constrained.fit.finalize import (
+    FinalModel,
+    ReportLayout,
+    describe_training_rows,
+    report,
+    warn,
+)
 from gbm_constrained.fit.fit import ConstrainedFit
-from gbm_constrained.fit.fitted_report import FittedAttribute, report, warn
+from gbm_constrained.fit.fitted_report import FittedAttribute
 from gbm_constrained.fit.options import SolverOptions, with_known_parameters
 from gbm_constrained.linear_model.base import (
     FIT_PARAMETERS,

@@ -40,10 +40,19 @@ from gbm_constrained.fit.callbacks import (
 )
 from gbm_constrained.fit.checkpoint import State, open_checkpoint
 from gbm_constrained.fit.cross_fit import FoldBooster, FoldBoosterFactory
-from gbm_constrained.fit.finalize import FinalModel, TrainedModel, finalize
+from gbm_constrained.fit.finalize import (
+    FinalModel,
+    TrainedModel,
+    finalize,
+    finalize_regression,
+    report,
+    report_regressor,
+    warn,
+)
 from gbm_constrained.fit.fit import (
     ConstrainedFit,
     EvaluationArguments,
+    RegressionFit,
     check_pairs,
     tabulate_shifts,
     take_evaluation_sets,
@@ -51,8 +60,6 @@ from gbm_constrained.fit.fit import (
 from gbm_constrained.fit.fitted_report import (
     ConstrainedFitAttributes,
     remove_report,
-    report,
-    warn,
     with_constraints,
 )
 from gbm_constrained.fit.metric_fit import MetricMixin
@@ -75,7 +82,6 @@ from gbm_constrained.fit.options import (
     set_solver_options,
 )
 from gbm_constrained.fit.problem import TreeLimits
-from gbm_constrained.fit.regression import RegressionFit, finalize_regression, report_regressor
 from gbm_constrained.metrics.reading import read_black_box
 from gbm_constrained.problem.losses import ObjectiveName, RegressionObjective, check_parameter
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
