@@ -52,7 +52,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import gbm_constrained as gbc
 from gbm_constrained.datasets import load_credit
-from gbm_constrained.linear_model.hinge import HingeCosts, WeightedSVM
+from gbm_constrained.linear_model import WeightedSVM
 from gbm_constrained.solvers.dataset_rates import (
     MajorizationMinimization,
     RateProblem,
@@ -410,7 +410,7 @@ def measure_steps(ratio: float, seed: int) -> Figures:
     problem = RateProblem.of(shares, costs, np.ones(1), ("ratio",))
     model = WeightedSVM(training.X, 2 / y.size)
     method = MajorizationMinimization(max_iter=STEPS[-1], tol=1e-5)
-    steps = method.solve(problem, model, find_start(problem, model, method).coefficients)
+    steps = method.solve(problem, model, find_start(problem, model, method)[0])
     figures = {}
     for k in STEPS:
         step = steps[min(k, len(steps) - 1)]
@@ -650,15 +650,13 @@ def compile_ascent(folder: str) -> Any:
     return ctypes.CDLL(str(library)).ascend
 
 
-def ascend(
-    one_pass: Any, svm: WeightedSVM, costs: HingeCosts, intercept: float, gap: float
-) -> Any:
+def ascend(one_pass: Any, svm: WeightedSVM, costs: Any, intercept: float, gap: float) -> Any:
     """Take passes until the gap of the problem with a fixed intercept is reached."""
     X, n = svm.X, svm.n_samples
     rng, xi, w = np.random.default_rng(0), np.zeros(n), np.zeros(svm.n_features)
     squares = np.asarray(X.multiply(X).sum(axis=1)).ravel()
     indices = [X.indptr.astype(np.int32), X.indices.astype(np.int32)]
-    fixed = [*indices, X.data, squares, costs.positive, costs.negative]
+    fixed, (positive, negative) = [*indices, X.data, squares, *costs], costs
     pointers = [array.ctypes.data_as(ctypes.c_void_p) for array in fixed]
     changing = [array.ctypes.data_as(ctypes.c_void_p) for array in (xi, w)]
     seconds, n_passes, reached = 0.0, 0, np.inf
@@ -670,8 +668,11 @@ def ascend(
                      order.ctypes.data_as(ctypes.c_void_p), *changing)  # fmt: skip
             seconds += time.process_time() - began
         n_passes += 10
-        primal = costs.value(X @ w + intercept) + svm.l2 / 2 * w @ w
-        dual = costs.conjugate_value(xi) - intercept * xi.sum() - svm.l2 / 2 * w @ w
+        z = X @ w + intercept
+        losses = positive * np.maximum(0.5 + z, 0) + negative * np.maximum(0.5 - z, 0)
+        primal = losses.sum() + svm.l2 / 2 * w @ w
+        dual = np.minimum(negative - xi / 2, positive + xi / 2).sum()
+        dual -= intercept * xi.sum() + svm.l2 / 2 * w @ w
         reached = primal - dual
     return n_passes, seconds
 
@@ -687,8 +688,8 @@ def time_ascent() -> None:
     """
     X, y = load_a9a("a9a")
     n = y.size
-    svm, costs = WeightedSVM(X, 2 / n), HingeCosts(~y / n, y / n)
-    optimum = svm.minimize(costs.positive, costs.negative, 1e-6)
+    svm, costs = WeightedSVM(X, 2 / n), (~y / n, y / n)
+    optimum = svm.minimize(*costs, 1e-6)
     print(f"optimum between {optimum.dual:.6f} and {optimum.primal:.6f}")
     with tempfile.TemporaryDirectory() as folder:
         one_pass = compile_ascent(folder)
@@ -696,7 +697,7 @@ def time_ascent() -> None:
             runs = []
             for _ in range(3):
                 began = time.process_time()
-                n_steps = svm.minimize(costs.positive, costs.negative, gap).n_steps
+                n_steps = svm.minimize(*costs, gap).n_steps
                 seconds = time.process_time() - began
                 passes = ascend(one_pass, svm, costs, optimum.coefficients[-1], gap)
                 runs.append((n_steps, seconds, *passes))
