@@ -323,6 +323,7 @@ def read_a9a(name):
     return X, (y > 0).astype(int), np.where(X[:, [71]].toarray().ravel() > 0, "F", "M")
 
 
+@pytest.mark.slow
 def test_adult_under_an_inter_group_bound():
     """A training gap of .164 comes to its bound for .7 points of test AUC."""
     X, y, group = read_a9a("a9a")

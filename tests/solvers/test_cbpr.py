@@ -32,7 +32,10 @@ CASES = {
 }
 
 
-cases = pytest.mark.parametrize("name", CASES)
+SLOW = {"linear_classes_groups_weights", "dictionary_classes"}
+cases = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in CASES]
+)
 
 
 def loss_gap(bound):
@@ -479,11 +482,11 @@ def test_logistic_regression_without_a_feasible_start():
 @pytest.mark.parametrize(
     "rule",
     [
-        gc.fpr() <= 0.05,
-        gc.class_error(0) <= 0.1,
         gc.precision() >= 0.9,
-        gc.gap(gc.selection_rate(), by="s") <= 0.05,
         gc.gap(gc.fpr(), by="s") <= 0.02,
+        pytest.param(gc.fpr() <= 0.05, marks=pytest.mark.slow),
+        pytest.param(gc.class_error(0) <= 0.1, marks=pytest.mark.slow),
+        pytest.param(gc.gap(gc.selection_rate(), by="s") <= 0.05, marks=pytest.mark.slow),
     ],
     ids=str,
 )
