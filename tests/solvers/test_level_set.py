@@ -185,36 +185,6 @@ def test_the_saddle_form_has_the_functions_for_its_optimum(metric):
     np.testing.assert_allclose(surrogate.scalar_gradient(moments, share, best), 0.0, atol=1e-12)
 
 
-def maximise_pair(problem, c1, slope, penalty):
-    """Evaluate min over a, b of max over alpha of F + alpha G - penalty alpha^2 for the AUC."""
-    surrogate = surrogate_of([], c1)
-    moments = surrogate.moments(problem.scores, problem.ratios)
-    a, b, _ = surrogate.best_scalars(moments)
-    F, _ = surrogate.saddle_terms(moments, a, b)
-    G = slope * (moments[1, 0] - moments[1, 1])
-    return F[0] + G**2 / (4 * penalty)
-
-
-def test_lemma_1_as_printed_fails_for_other_c1_than_one():
-    problem = PairProblem(3)
-
-    def exact(c1):
-        return count_functions(problem.scores, problem.members, [], c1, 1.0)[0][0]
-
-    printed = {c1: maximise_pair(problem, c1, slope=2 * c1, penalty=1.0) for c1 in C1}
-    assert printed[1.0] == pytest.approx(exact(1.0), rel=1e-12)
-    moments = surrogate_of([]).moments(problem.scores, problem.ratios)
-    difference = moments[1, 0] - moments[1, 1]
-    assert abs(difference) > 0.1
-    for c1 in (0.3, 0.5, 2.0):
-        error = (c1**2 - c1) * difference**2
-        assert printed[c1] - exact(c1) == pytest.approx(error, rel=1e-9)
-        for slope, penalty in ((2 * np.sqrt(c1), 1.0), (2 * c1, c1)):  # Either mends it.
-            assert maximise_pair(problem, c1, slope, penalty) == pytest.approx(
-                exact(c1), rel=1e-12
-            )
-
-
 def test_scalar_gradient_is_that_of_differences_on_a_batch():
     problem, rules = PairProblem(4), rules_of("inter-group", 0.1)
     surrogate, share = surrogate_of(rules), np.array([0.5, 0.2, 0.3])
