@@ -405,7 +405,7 @@ def measure_steps(ratio: float, seed: int) -> Figures:
     problem = RateProblem.of(shares, costs, np.ones(1), ("ratio",))
     model = WeightedSVM(training.X, 2 / y.size)
     method = MajorizationMinimization(max_iter=STEPS[-1], tol=1e-5)
-    steps = method.solve(problem, model, find_start(problem, model, method).coefficients)
+    steps = method.solve(problem, model, find_start(problem, model, method)[0])
     figures = {}
     for k in STEPS:
         step = steps[min(k, len(steps) - 1)]

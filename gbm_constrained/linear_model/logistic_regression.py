@@ -27,7 +27,6 @@ from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.validation import check_integer, preserve_random_state
-from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.decision.rules import Scores
 from gbm_constrained.fit import model_note as saving
 from gbm_constrained.fit.black_box_fit import BlackBoxMixin, refuse_arguments
@@ -106,10 +105,6 @@ class LinearParameters:
         """Change the coefficients, and add to the intercept."""
         self.model.coef_ = (parameters / self._deviation)[None]
         self.model.intercept_ = self.model.intercept_ + intercept
-
-    def append_offsets(self, X: Any, offsets: GroupOffsets, groups: Codes) -> None:
-        """Refuse offsets, which no coefficient stands for."""
-        raise NotImplementedError("A linear model takes no offsets of groups.")
 
 
 class LogisticAdapter(NativeAdapter):
@@ -530,8 +525,3 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         """Find the penalty of the objective, which is a mean over rows."""
         is_free = self.penalty is None or np.isinf(self.C)
         return 0.0 if is_free else 1.0 / (self.C * total_weight)
-
-    def _coefficients(self) -> Float:
-        """Stack the present coefficients with the intercept last."""
-        parts = [self.coef_, self.intercept_[:, None]] if self.fit_intercept else [self.coef_]
-        return np.hstack(parts, dtype=np.float64)

@@ -10,7 +10,6 @@ import numpy as np
 from sklearn.linear_model import Ridge
 from sklearn.utils.validation import check_consistent_length, check_X_y
 
-from gbm_constrained._typing import Float
 from gbm_constrained.data.fit_data import FitArguments, check_targets
 from gbm_constrained.data.validation import (
     check_choice,
@@ -260,8 +259,3 @@ class ConstrainedRidge(ConstrainedLinearModel, Ridge):
     def _l2(self, total_weight: float) -> float:
         """Find the penalty of the objective, which is a mean over rows."""
         return float(self.alpha) / total_weight
-
-    def _coefficients(self) -> Float:
-        """Stack the present coefficients with the intercept last."""
-        parts = [np.ravel(self.coef_), np.ravel(self.intercept_)]
-        return np.concatenate(parts[: 1 + self.fit_intercept])[None, :].astype(np.float64)

@@ -101,7 +101,7 @@ def test_means_of_concave_recalls_are_bounded_as_by_a_convex_solver(mean):
     ("rule", "options"),
     [
         (gc.gap(gc.f1(), by="g") <= 0.03, {}),
-        (gc.gap(gc.precision(), by="g") <= 0.05, {"tau": 0.3}),
+        pytest.param(gc.gap(gc.precision(), by="g") <= 0.05, {"tau": 0.3}, marks=pytest.mark.slow),
         (gc.gap_norm([gc.fpr(), gc.tpr()], by="g", p=2) <= 0.15, {}),
         (g_mean() >= 0.62, {}),
         (metric(lambda C: C[1, 1] / np.sqrt(C[:, 1].sum() * C[1].sum()), kind="other") >= 0.5, {}),
