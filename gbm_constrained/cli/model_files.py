@@ -61,9 +61,8 @@ class LabelledXGBClassifier(ConstrainedXGBClassifier):
         self._class_labels = self._training_labels
         return self
 
-    def _fit_constrained(self, adapter: BoosterAdapter, rows: FitArguments, *given: Any) -> None:
-        rows = replace(rows, y=self._training_labels[rows.y])
-        super()._fit_constrained(adapter, rows, *given)
+    def _bind_rows(self, adapter: BoosterAdapter, rows: FitArguments) -> FitArguments:
+        return replace(rows, y=self._training_labels[rows.y])
 
     def predict(self, X: Any, **given: Any) -> Any:
         """Predict labels, or scores where these are asked for."""

@@ -1,14 +1,13 @@
 """Parameters, metrics and callbacks of LightGBM, and their checks under constraints.
 
 Without an objective LightGBM hands its metrics raw scores. Ranking metrics give the same values as
-by probabilities. All others are computed here on probabilities, as LightGBM computes them.
+by probabilities. All others are those of a booster without trees that has the objective and starts
+from these scores.
 """
 
 from __future__ import annotations
 
 import copy
-import functools
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,8 +15,6 @@ from typing import Any
 import lightgbm as lgb
 import numpy as np
 from lightgbm.callback import CallbackEnv, EarlyStopException
-from scipy.special import huber
-from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.utils.class_weight import compute_class_weight
 
 from gbm_constrained._dataframes import foreign_categories
@@ -91,92 +88,22 @@ def make_early_stopping(model: Any) -> list[Any]:
 EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities
 
 
-def _logloss(y: Array, p: Array, sample_weight: Any) -> float:
-    right = np.where(y > 0, p, 1.0 - p) if p.ndim == 1 else p[np.arange(y.size), y.astype(int)]
-    return float(np.average(-np.log(np.maximum(right, EPSILON)), weights=sample_weight))
-
-
-def _error(y: Array, p: Array, sample_weight: Any, top_k: int = 1) -> float:
-    if p.ndim == 1:
-        return float(np.average((p > 0.5) != (y > 0), weights=sample_weight))
-    # In LightGBM a row is right only if fewer than k other classes score as high.
-    right = p[np.arange(y.size), y.astype(int)]
-    return float(np.average((p >= right[:, None]).sum(axis=1) > top_k, weights=sample_weight))
-
-
-def _rank(y: Array, score: Array, sample_weight: Any, measure: Callable[..., float]) -> float:
-    if np.ptp(y) == 0:  # LightGBM gives 1 for one class.
-        return 1.0
-    return float(measure(y, score, sample_weight=sample_weight))
-
-
-def _auc_mu(y: Array, score: Array, sample_weight: Any, costs: Any = None) -> float:
-    """Compute the mean over pairs of classes of their AUC; Kleiman and Page, 2019."""
-    k = score.shape[1]
-    cost = 1.0 - np.eye(k)
-    if costs is not None:
-        costs = costs.split(",") if isinstance(costs, str) else costs
-        cost = np.asarray(costs, dtype=np.float64).reshape(k, k)
-        np.fill_diagonal(cost, 0.0)
-    total = 0.0
-    for i, j in itertools.combinations(range(k), 2):
-        both = np.isin(y, (i, j))
-        if np.unique(y[both]).size == 2:
-            side = cost[i] - cost[j]
-            along = (side[i] - side[j]) * (score[both] @ side)
-            part = None if sample_weight is None else sample_weight[both]
-            total += float(roc_auc_score(y[both] == i, along, sample_weight=part))
-    return float(total / (k * (k - 1) / 2))
-
-
-def _tweedie(y: Array, f: Array, given: Mapping[str, float]) -> Array:
-    f, power = np.maximum(f, 1e-10), given["tweedie_variance_power"]
-    return np.asarray(f ** (2.0 - power) / (2.0 - power) - y * f ** (1.0 - power) / (1.0 - power))
-
-
-def _fair(y: Array, f: Array, given: Mapping[str, float]) -> Array:
-    far, c = np.abs(y - f), given["fair_c"]
-    return np.asarray(c * far - c**2 * np.log1p(far / c))
-
-
-# Losses of targets and predictions, whose means are metrics, and their parameters.
-LOSSES: dict[str, Callable[[Array, Array, Mapping[str, float]], Array]] = {
-    "l1": lambda y, f, _: np.abs(y - f),
-    "l2": lambda y, f, _: np.square(y - f),
-    "rmse": lambda y, f, _: np.square(y - f),  # The root is taken of the mean.
-    "quantile": lambda y, f, given: (given["alpha"] - (y < f)) * (y - f),
-    "huber": lambda y, f, given: huber(given["alpha"], y - f),
-    "fair": _fair,
-    "mape": lambda y, f, _: np.abs(y - f) / np.maximum(np.abs(y), 1.0),
-    "poisson": lambda y, f, _: np.maximum(f, 1e-10) - y * np.log(np.maximum(f, 1e-10)),
-    "tweedie": _tweedie,
-    "gamma": lambda y, f, _: y / f + np.log(f),
-}
+# Means of losses of targets and predictions, and the parameters of all metrics.
+LOSSES = (
+    "l1", "l2", "rmse", "quantile", "huber", "fair", "mape", "poisson", "tweedie", "gamma"
+)  # fmt: skip
+METRIC_PARAMETERS = (
+    "alpha", "fair_c", "tweedie_variance_power", "multi_error_top_k", "auc_mu_weights"
+)  # fmt: skip
 # Parameters of losses, which objectives have as well, and LightGBM's defaults.
 LOSS_PARAMETERS = {"alpha": 0.9, "fair_c": 1.0, "tweedie_variance_power": 1.5}
-
-
-def _mean_loss(
-    y: Array, f: Array, sample_weight: Any, *, name: str, given: Mapping[str, float]
-) -> float:
-    y, f = np.asarray(y, dtype=np.float64), np.asarray(f, dtype=np.float64)
-    mean = float(np.average(LOSSES[name](y, f, given), weights=sample_weight))
-    return mean**0.5 if name == "rmse" else mean
-
-
-METRICS: dict[str, Callable[..., float]] = {
-    **dict.fromkeys(("binary_logloss", "multi_logloss", "cross_entropy"), _logloss),
-    **dict.fromkeys(("binary_error", "multi_error"), _error),
-    **{name: functools.partial(_mean_loss, name=name) for name in LOSSES},
-    "auc": functools.partial(_rank, measure=roc_auc_score),
-    "average_precision": functools.partial(_rank, measure=average_precision_score),
-    "auc_mu": _auc_mu,
-}
-HIGHER_IS_BETTER = ("auc", "average_precision", "auc_mu")
-RANK_METRICS = (*HIGHER_IS_BETTER, "multi_error")
+RANK_METRICS = ("auc", "average_precision", "auc_mu", "multi_error")
 # LightGBM takes no other metrics of several classes.
-OF_SEVERAL_CLASSES = ("multi_logloss", "multi_error", "auc_mu")
-OF_POSITIVE_TARGETS = ("gamma",)
+OF_SEVERAL_CLASSES = ("auc_mu", "multi_error", "multi_logloss")
+OF_TWO_CLASSES = (
+    "auc", "average_precision", "binary_error", "binary_logloss", "cross_entropy", "fair", "huber",
+    "l1", "l2", "mape", "poisson", "quantile", "rmse", "tweedie",
+)  # fmt: skip
 NO_METRIC = ("none", "null", "custom", "na")
 METRIC_ALIASES = {
     "binary": "binary_logloss",
@@ -206,29 +133,28 @@ def find_reported_name(name: str, n_classes: int) -> str:
     return name
 
 
-def make_metric(name: str, model: Any, predict: Callable[[Array], Array]) -> Callable[..., Any]:
-    """Make one of LightGBM's metrics as a function of labels, scores and weights.
+def make_metrics(
+    names: Sequence[str], model: Any, learner: Mapping[str, Any], labels: Array
+) -> list[Any]:
+    """Make a function of labels, scores and weights that has LightGBM compute its metrics.
 
-    `predict` makes predictions of scores.
+    `learner` are the parameters of the objective that makes predictions of scores, and `labels`
+    some that it takes. The function is the only one in the list, which is empty without `names`.
     """
-    reported, options = name, dict[str, Any]()
-    top_k = find_parameter(model, "multi_error_top_k", 1)
-    if name == "multi_error" and top_k > 1:
-        reported, options = f"{name}@{top_k}", {"top_k": top_k}
-    if name == "auc_mu":
-        options["costs"] = find_parameter(model, "auc_mu_weights", None)
-    if name in LOSSES:
-        given = {key: find_parameter(model, key, of) for key, of in LOSS_PARAMETERS.items()}
-        options["given"] = given
+    params = {name: find_parameter(model, name, None) for name in METRIC_PARAMETERS}
+    params = {name: value for name, value in params.items() if value is not None}
+    params |= {**learner, "metric": [*names], "verbosity": -1, "num_threads": 1}
 
-    def metric(y_true: Array, margin: Array, weight: Any) -> tuple[str, float, bool]:
-        weight = None if weight is None else np.asarray(weight, dtype=np.float64)
-        # Ranking metrics would differ where probabilities tie and scores do not.
-        score = margin if name in RANK_METRICS else predict(margin)
-        value = float(METRICS[name](y_true, score, sample_weight=weight, **options))
-        return reported, value, name in HIGHER_IS_BETTER
+    def evaluate(y_true: Array, margin: Array, weight: Any) -> list[tuple[str, float, bool]]:
+        # A booster without trees has the scores that its rows start from.
+        few = lgb.Dataset(np.zeros((labels.size, 1)), labels, params=params)
+        rows = few.create_valid(
+            np.zeros((len(y_true), 1)), y_true, weight, init_score=np.ravel(margin, order="F")
+        )
+        booster = lgb.Booster(params, few).add_valid(rows, "rows")
+        return [tuple(result)[1:4] for result in booster.eval_valid()]
 
-    return metric
+    return [evaluate] if names else []
 
 
 def list_metrics(
@@ -261,15 +187,15 @@ def split_metrics(model: Any, eval_metric: Any, n_classes: int) -> tuple[list[st
     """
     default = "binary_logloss" if n_classes == 2 else "multi_logloss"
     names, own = list_metrics(model, eval_metric, default, n_classes)
-    of_several = n_classes > 2
-    known = [m for m in METRICS if (m in OF_SEVERAL_CLASSES) == of_several]
-    refuse_unknown(
-        names, sorted({*known} - {*OF_POSITIVE_TARGETS}), f"on {n_classes} classes",
-        "probabilities",
-    )  # fmt: skip
+    known: Sequence[str] = OF_TWO_CLASSES
+    learner: dict[str, Any] = {"objective": "binary"}
+    if n_classes > 2:
+        known = OF_SEVERAL_CLASSES
+        learner = {"objective": "multiclass", "num_class": n_classes}
+    refuse_unknown(names, known, f"on {n_classes} classes", "probabilities")
     n_own = next((i for i, m in enumerate(names) if m not in RANK_METRICS), len(names))
     return names[:n_own], [
-        *(make_metric(m, model, compute_probabilities) for m in names[n_own:]),
+        *make_metrics(names[n_own:], model, learner, np.arange(n_classes)),
         *(map_scores(metric, compute_probabilities) for metric in own),
     ]
 
