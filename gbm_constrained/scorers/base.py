@@ -23,7 +23,7 @@ from gbm_constrained._docstrings import document_parameters
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.data.exact_sums import Communicator, Machine
-from gbm_constrained.data.fit_data import CombinedRows, FitArguments
+from gbm_constrained.data.fit_data import CombinedRows, FitArguments, check_targets
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import check_scores
 from gbm_constrained.decision.evaluation_set import EvaluationSet
@@ -244,43 +244,6 @@ def check_classes(y: Array, name: str, num_class: Any) -> None:
         )
 
 
-def read_objective(
-    given: Any,
-    name: Any,
-    objectives: Mapping[str, ObjectiveName],
-    parameter: Mapping[str, Any],
-    max_delta_step: float,
-) -> tuple[RegressionObjective, dict[str, Any]]:
-    """Read the objective of a regressor, and its name and parameter as the library takes them.
-
-    Parameters
-    ----------
-    given, name : str or callable
-        The objective as it was given, and by the name that the library prefers.
-    objectives : mapping
-        Objectives that constraints can be added to, by these names.
-    parameter : mapping
-        Name and value of the objective's parameter; empty if it has none.
-    max_delta_step : float
-        Parameter of the Poisson objective.
-
-    Raises
-    ------
-    ValueError
-        If constraints cannot be added to the objective, or the parameter is out of its range.
-    """
-    if not isinstance(name, str) or name not in objectives:
-        raise ValueError(
-            f"objective={given!r} cannot be trained under constraints: use one of {[*objectives]}."
-        )
-    native: dict[str, Any] = {"objective": name}
-    value = np.nan
-    for key, asked in parameter.items():
-        value = native[key] = check_number(key, asked)
-        check_parameter(objectives[name], key, value)
-    return RegressionObjective(objectives[name], value, float(max_delta_step)), native
-
-
 class ShardMixin:
     """A classifier under constraints whose training rows are on several machines.
 
@@ -442,6 +405,8 @@ class BoosterAdapter(NativeAdapter, TrainedModel):
         The evaluation sets.
     start : ndarray or None
         Scores of the user that training starts from.
+    own_objective : dict
+        The library's own objective, with its parameters.
     starts : list
         Scores of the user that each evaluation set starts from.
     callbacks : sequence
@@ -490,7 +455,10 @@ class BoosterAdapter(NativeAdapter, TrainedModel):
     # Lets the training of a model, with arguments of ``fit``, end where a function says so.
     limited_rounds: Callable[[Any, dict[str, Any], IsOver | None], AbstractContextManager[None]]
 
+    # Makes the context in which fold boosters are made and grown.
+    measuring: Callable[[], AbstractContextManager[Any]] = staticmethod(nullcontext)
     takes_offsets = True
+    objective: RegressionObjective  # of a regressor
 
     def __init__(
         self,
@@ -503,6 +471,7 @@ class BoosterAdapter(NativeAdapter, TrainedModel):
     ) -> None:
         self.model, self.native, self.X, self.y = model, native, rows.X, rows.y
         self.arguments, self.is_observed = dict(arguments), is_observed
+        self.own_objective: dict[str, Any] = {}
         self.communicator: Communicator = Communicator()
         self.is_divisible = arguments[self.continuation] is None
         self.has_offset = False
@@ -523,6 +492,54 @@ class BoosterAdapter(NativeAdapter, TrainedModel):
         """Whether a parameter or a callback stops early."""
         return bool(self.reading.has_early_stopping(self.model, self.callbacks))
 
+    def without_gradients(self) -> str | None:
+        """Name the parameter by which the booster takes no gradients of others, if any."""
+        found: str | None = self.reading.find_without_gradients(self.model)
+        return found
+
+    def read_objective(
+        self,
+        given: Any,
+        name: Any,
+        objectives: Mapping[str, ObjectiveName],
+        parameter: Mapping[str, Any],
+        max_delta_step: float,
+    ) -> None:
+        """Read the objective of a regressor, and check its targets and its booster.
+
+        Parameters
+        ----------
+        given, name : str or callable
+            The objective as it was given, and by the name that the library prefers.
+        objectives : mapping
+            Objectives that constraints can be added to, by these names.
+        parameter : mapping
+            Name and value of the objective's parameter; empty if it has none.
+        max_delta_step : float
+            Parameter of the Poisson objective.
+
+        Raises
+        ------
+        ValueError
+            If constraints cannot be added to the objective, or the parameter is out of its range.
+        """
+        if not isinstance(name, str) or name not in objectives:
+            raise ValueError(
+                f"objective={given!r} cannot be trained under constraints: use one of "
+                f"{[*objectives]}."
+            )
+        kind, value, self.own_objective = objectives[name], np.nan, {"objective": name}
+        for key, asked in parameter.items():
+            value = self.own_objective[key] = check_number(key, asked)
+            check_parameter(kind, key, value)
+        self.objective = RegressionObjective(kind, value, float(max_delta_step))
+        check_targets(self.y)
+        if (booster := self.reading.find_own_booster(self.model)) is not None:
+            raise ValueError(
+                f"{booster} takes no gradients but its own, and cannot be trained under "
+                f"constraints: leave it out."
+            )
+
     def settings(self) -> LibrarySettings:
         """Say what a fit must know of the parameters."""
         return LibrarySettings(
@@ -542,10 +559,6 @@ class BoosterAdapter(NativeAdapter, TrainedModel):
     def list_pairs(self) -> Any:
         """List the evaluation sets as pairs (X_i, y_i)."""
         return self.arguments["eval_set"]
-
-    def measuring(self) -> AbstractContextManager[Any]:
-        """Make the context in which fold boosters are made and grown."""
-        return nullcontext()
 
     def moves_multipliers(self, held: EvaluationSet) -> bool:
         """Whether the rates of an evaluation set move the multipliers while a model is trained."""

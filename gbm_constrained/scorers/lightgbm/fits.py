@@ -23,7 +23,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from gbm_constrained._dataframes import as_numbers, take_rows, with_rows
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.exact_sums import sum_over_machines
-from gbm_constrained.data.fit_data import check_targets
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import check_integer, preserve_random_state
 from gbm_constrained.decision.evaluation_set import EvaluationSet
@@ -32,14 +31,13 @@ from gbm_constrained.fit.callbacks import Progress
 from gbm_constrained.fit.checkpoint import State
 from gbm_constrained.fit.cross_fit import FoldBoosterFactory
 from gbm_constrained.fit.native_models import IsOver, PartRows, clone_plain
-from gbm_constrained.problem.losses import MAX_DELTA_STEP, ObjectiveName, RegressionObjective
+from gbm_constrained.problem.losses import MAX_DELTA_STEP, ObjectiveName
 from gbm_constrained.problem.rows import count_threads
 from gbm_constrained.scorers.base import (
     BoosterAdapter,
     LibraryFoldBooster,
     TrainedPart,
     map_scores,
-    read_objective,
 )
 from gbm_constrained.scorers.lightgbm import models, parameters
 from gbm_constrained.solvers.base import Solver
@@ -262,13 +260,6 @@ class LightGBMAdapter(BoosterAdapter):
                 f"{type(values).__name__}: put it into a list."
             )
         return [*values, *[None] * n_sets][:n_sets]
-
-    def without_gradients(self) -> str | None:
-        objective = parameters.find_objective(self.model)
-        if callable(objective):
-            return f"objective={objective!r}"
-        is_native = parameters.read_as("objective", objective, "") in parameters.NATIVE_OBJECTIVES
-        return parameters.find_own_boosting(self.model) if is_native else None
 
     def prepare_part(self, plain: Any, part: PartRows) -> dict[str, Any]:
         given = dict(self.arguments)
@@ -559,14 +550,26 @@ class LightGBMAdapter(BoosterAdapter):
             ] or None
         native, given["eval_metric"] = self.metrics
         params: dict[str, Any] = {"metric": native or ["None"]}
-        stopping, others = self._split_callbacks(params)
+        stopping, others = parameters.split_callbacks(given["callbacks"])
+        by_constraints = fit.options.early_stopping_on != "metric"
+        if by_constraints or self.is_observed:
+            stopping += parameters.make_early_stopping(model)
+            params["early_stopping_round"] = 0
+        if by_constraints:
+            stopping = [parameters.LGBMConstraintStopping(fit, one) for one in stopping]
         given["callbacks"] = [*others, *self._observe(stopping), *stopping]
         with self._driven(params):
             self.native(
                 combined.X, combined.y, **{**given, "sample_weight": combined.sample_weight}
             )
         del given["init_score"]  # The library has a copy, and nothing else asks for the scores.
-        self.make_native()
+        # The booster is now made the one that LightGBM would have written under its objective.
+        trained, objective = model._Booster, self.objective_text()
+        text = models.add_intercept(trained.model_to_string(num_iteration=-1), [*self.intercept])
+        model._Booster = models.with_text(trained, models.restore_objective(text, objective))
+        name = objective.partition(" ")[0]
+        model._Booster.params["objective"] = name
+        model._objective = parameters.find_objective(model) or name
         best, self.rounds = model._Booster.best_iteration, fit.solver.rounds
         if best > 0:
             self.rounds = best - self.begin
@@ -575,17 +578,6 @@ class LightGBMAdapter(BoosterAdapter):
         if self.rounds != fit.solver.rounds:
             self.train_margin = None
         self.held = {rows: self.pairs[i][0] for i, rows in self.measured.items()}
-
-    def _split_callbacks(self, params: dict[str, Any]) -> tuple[list[Any], list[Any]]:
-        """Split callbacks into early stopping, which comes last, and all others."""
-        stopping, others = parameters.split_callbacks(self.arguments["callbacks"])
-        by_constraints = self.fit.options.early_stopping_on != "metric"
-        if by_constraints or self.is_observed:
-            stopping += parameters.make_early_stopping(self.model)
-            params["early_stopping_round"] = 0
-        if by_constraints:
-            stopping = [parameters.LGBMConstraintStopping(self.fit, one) for one in stopping]
-        return stopping, others
 
     @contextmanager
     def _driven(self, params: dict[str, Any]) -> Iterator[None]:
@@ -611,21 +603,10 @@ class LightGBMAdapter(BoosterAdapter):
             model.objective, model._objective, model._other_params = own, found, others
             del model._fit_params
 
-    def make_native(self) -> None:
-        """Replace the booster by the one that LightGBM would have written under its objective."""
+    def objective_text(self) -> str:
+        """Give the objective as LightGBM writes it into its models."""
         n_classes = self.fit.data.classes.size
-        is_binary = n_classes == 2
-        self._restore("binary sigmoid:1" if is_binary else f"multiclass num_class:{n_classes}")
-
-    def _restore(self, objective: str) -> None:
-        """Put the intercept and an objective, as LightGBM writes it, into the trained booster."""
-        model = self.model
-        trained = model._Booster
-        text = models.add_intercept(trained.model_to_string(num_iteration=-1), [*self.intercept])
-        native = models.with_text(trained, models.restore_objective(text, objective))
-        name = objective.partition(" ")[0]
-        native.params = {**trained.params, "objective": name}
-        model._Booster, model._objective = native, parameters.find_objective(model) or name
+        return "binary sigmoid:1" if n_classes == 2 else f"multiclass num_class:{n_classes}"
 
     def margin(self, rounds: int) -> Array:
         return self.score_rows(self.fit.data.combined.X, rounds)
@@ -671,13 +652,8 @@ OBJECTIVES: dict[str, ObjectiveName] = {
     "gamma": "gamma",
     "fair": "fair",
 }
-OBJECTIVE_ALIASES = {
-    **dict.fromkeys(
-        ("regression_l2", "l2", "mean_squared_error", "mse", "l2_root", "root_mean_squared_error",
-         "rmse"), "regression",
-    ),
-    **dict.fromkeys(("l1", "mean_absolute_error", "mae"), "regression_l1"),
-}  # fmt: skip
+# Objectives whose names, and other names, are those of metrics.
+OBJECTIVES_OF_METRICS = {"l1": "regression_l1", "l2": "regression", "rmse": "regression"}
 # Names of the parameters of objectives.
 OBJECTIVE_PARAMETERS = {
     "huber": "alpha",
@@ -688,42 +664,27 @@ OBJECTIVE_PARAMETERS = {
 
 
 class LightGBMRegressionAdapter(LightGBMAdapter):
-    """Drives LightGBM through one ``fit`` of a regressor.
-
-    Attributes
-    ----------
-    objective : RegressionObjective
-        The objective.
-    own_objective : dict
-        Its name and parameters, as LightGBM takes them.
-    """
-
-    objective: RegressionObjective
-    own_objective: dict[str, Any]
+    """Drives LightGBM through one ``fit`` of a regressor."""
 
     def check_objective(self) -> None:
         model, given = self.model, parameters.find_objective(self.model)
         asked = "regression" if given is None else parameters.read_as("objective", given, "")
-        name = OBJECTIVE_ALIASES.get(asked, asked) if isinstance(asked, str) else asked
+        name = asked
+        if isinstance(asked, str):
+            metric = parameters.METRIC_ALIASES.get(asked, asked)
+            name = OBJECTIVES_OF_METRICS.get(metric, asked)
         parameter = {}
         if isinstance(name, str) and name in OBJECTIVE_PARAMETERS:
             key = OBJECTIVE_PARAMETERS[name]
             parameter[key] = self.parameter(key, parameters.LOSS_PARAMETERS[key])
         step = self.parameter("poisson_max_delta_step", MAX_DELTA_STEP)
-        found = read_objective(given, name, OBJECTIVES, parameter, step)
-        self.objective, self.own_objective = found
+        self.read_objective(given, name, OBJECTIVES, parameter, step)
         if name == "poisson":
             self.own_objective["poisson_max_delta_step"] = step
         if self.parameter("reg_sqrt", False):
             raise ValueError(
                 "reg_sqrt=True fits square roots of targets, of which rules know nothing: leave "
                 "it out, and give transformed targets."
-            )
-        check_targets(self.y)
-        if (booster := parameters.find_own_boosting(model)) is not None:
-            raise ValueError(
-                f"{booster} takes no gradients but its own, and cannot be trained under "
-                f"constraints: leave it out."
             )
         if model.class_weight is not None:
             raise ValueError(
@@ -755,8 +716,8 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
         booster = lgb.train(learner, constant, num_boost_round=1)
         return np.asarray(booster.predict(np.zeros((1, 1)), raw_score=True), dtype=np.float64)
 
-    def make_native(self) -> None:
-        """Replace the booster by the one that LightGBM would have written under its objective."""
+    def objective_text(self) -> str:
+        """Give the objective as LightGBM writes it into its models."""
         pair = lgb.Dataset(np.zeros((2, 1)), np.array([1.0, 2.0]))
         like = lgb.train({**self.own_objective, "verbosity": -1}, pair, num_boost_round=1)
-        self._restore(models.field_of(like.model_to_string(), "objective"))
+        return models.field_of(like.model_to_string(), "objective")

@@ -119,23 +119,18 @@ def field_of(text: str, name: str) -> str:
     return "" if found is None else found[1]
 
 
-def regressor_of(text: str) -> tuple[str, int]:
-    """Find the objective of a regressor, which has no classes, and refuse another model."""
-    objective = field_of(text, "objective").partition(" ")[0]
-    if not objective or objective in (*CLASSIFIERS, "lambdarank", "rank_xendcg", "custom"):
-        known = repr(objective) if objective else "none"
-        raise ValueError(f"its objective is {known}, which makes no regressor")
-    return objective, 0
-
-
-def classifier_of(text: str) -> tuple[str, int]:
-    """Find the objective and the number of classes, and refuse what is no classifier."""
+def read_kind(text: str, *, is_regressor: bool) -> tuple[str, int]:
+    """Find the objective and the number of classes, none of a regressor, or refuse the model."""
     objective = field_of(text, "objective").partition(" ")[0]
     n_classes = field_of(text, "num_class")
-    if objective not in CLASSIFIERS or not n_classes.isdecimal():
+    is_right = objective in CLASSIFIERS and n_classes.isdecimal()
+    if is_regressor:
+        is_right = objective not in ("", *CLASSIFIERS, "lambdarank", "rank_xendcg", "custom")
+    if not is_right:
         known = repr(objective) if objective else "none"
-        raise ValueError(f"its objective is {known}, which makes no classifier")
-    return objective, max(int(n_classes), 2)
+        kind = "regressor" if is_regressor else "classifier"
+        raise ValueError(f"its objective is {known}, which makes no {kind}")
+    return objective, 0 if is_regressor else max(int(n_classes), 2)
 
 
 def split_trees(text: str) -> tuple[str, list[str], str]:

@@ -110,15 +110,9 @@ METRIC_ALIASES = {
     "multiclass": "multi_logloss",
     "softmax": "multi_logloss",
     "xentropy": "cross_entropy",
-    "mae": "l1",
-    "mean_absolute_error": "l1",
-    "regression_l1": "l1",
-    "mse": "l2",
-    "mean_squared_error": "l2",
-    "regression": "l2",
-    "regression_l2": "l2",
-    "root_mean_squared_error": "rmse",
-    "l2_root": "rmse",
+    **dict.fromkeys(("mae", "mean_absolute_error", "regression_l1"), "l1"),
+    **dict.fromkeys(("mse", "mean_squared_error", "regression", "regression_l2"), "l2"),
+    **dict.fromkeys(("root_mean_squared_error", "l2_root"), "rmse"),
     "mean_absolute_percentage_error": "mape",
 }
 
@@ -352,7 +346,16 @@ def check_parameters(model: Any, callbacks: Any) -> None:
         )
 
 
-def find_own_boosting(model: Any) -> str | None:
+def find_without_gradients(model: Any) -> str | None:
+    """Find the parameter of a classifier by which its booster takes no gradients but its own."""
+    objective = find_objective(model)
+    if callable(objective):
+        return f"objective={objective!r}"
+    is_native = read_as("objective", objective, "") in NATIVE_OBJECTIVES
+    return find_own_booster(model) if is_native else None
+
+
+def find_own_booster(model: Any) -> str | None:
     """Find the parameter of a booster that takes no gradients but its own.
 
     DART rescales its old trees as it grows, so that multipliers found on part of the rows do not

@@ -15,7 +15,7 @@ import inspect
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
@@ -25,7 +25,6 @@ from xgboost.core import require_keyword_args
 from gbm_constrained._dataframes import take_rows, with_rows
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Bool, Codes, Float
-from gbm_constrained.data.fit_data import check_targets
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import (
     check_features,
@@ -42,7 +41,7 @@ from gbm_constrained.fit.fit import ConstrainedFit
 from gbm_constrained.fit.fitted_report import remove_report
 from gbm_constrained.fit.native_models import IsOver, PartRows, clone_plain
 from gbm_constrained.fit.options import check_number, check_spelling, drop_solver_parameters
-from gbm_constrained.problem.losses import MAX_DELTA_STEP, ObjectiveName, RegressionObjective
+from gbm_constrained.problem.losses import MAX_DELTA_STEP, ObjectiveName
 from gbm_constrained.problem.rows import count_threads
 from gbm_constrained.scorers.base import (
     BoosterAdapter,
@@ -50,7 +49,7 @@ from gbm_constrained.scorers.base import (
     LibraryFoldBooster,
     TrainedPart,
     compute_probabilities,
-    read_objective,
+    map_scores,
 )
 from gbm_constrained.scorers.xgboost import models, parameters
 from gbm_constrained.solvers.base import Solver
@@ -293,12 +292,6 @@ class KeptObjective(dict[str, Any]):
             super().__setitem__(name, value)
 
 
-def _copy_into(copy: Array, values: Array) -> Array:
-    """Copy values to a place that is written anew: new memory takes several times as long."""
-    np.copyto(copy, values)
-    return copy
-
-
 # The parent comes next to the mixin, and XGBoost looks for parameters in the first two bases.
 _Parent: Any = xgb.XGBModel if TYPE_CHECKING else object
 
@@ -438,10 +431,10 @@ class DrivenXGBMixin(_Parent):
             if ref is None:
                 driven.matrices.append(self._scored(matrix, kwargs))
                 # XGBoost reads both in every round, by JSON, for an objective that uses neither.
-                # A copy takes a fraction of that time.
+                # A copy to the same place takes a fraction of that time.
                 for name in ("get_label", "get_weight"):
                     values = getattr(matrix, name)()
-                    copy = functools.partial(_copy_into, np.empty_like(values), values)
+                    copy = functools.partial(np.positive, values, np.empty_like(values))
                     setattr(matrix, name, copy)
             else:
                 X, y = kwargs["data"], kwargs["label"]
@@ -561,8 +554,6 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
 
     Attributes
     ----------
-    own_objective : dict
-        The library's own objective, with its parameters.
     params : dict
         Parameters of the native learner beside the user's.
     matrices : list
@@ -586,11 +577,11 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
     # Whether the library's objective stays beside gradients of a solver, where the parent's fit
     # would put the squared error.
     keeps_objective: ClassVar[bool] = False
-    objective: RegressionObjective  # of a regressor
+    # Boosters set their verbosity for the whole process.
+    measuring = staticmethod(functools.partial(xgb.config_context, verbosity=0))
 
     def __init__(self, *given: Any, is_observed: bool) -> None:
         super().__init__(*given, is_observed=is_observed)
-        self.own_objective: dict[str, Any] = {}
         self.params: dict[str, Any] = {}
         self.sets: list[tuple[Any, Any, bool]] = []  # X_i, y_i, and whether they are held out.
         self.remaining = iter(self.sets)
@@ -656,9 +647,6 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
                 f"{len(values)}: give eval_set as well, and None for sets that have none."
             )
         return list(values)
-
-    def without_gradients(self) -> str | None:
-        return parameters.find_without_gradients(self.model)
 
     def prepare_part(self, plain: Any, part: PartRows) -> dict[str, Any]:
         given = {**self.arguments, "verbose": False}
@@ -865,11 +853,6 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
 
         return make
 
-    def measuring(self) -> AbstractContextManager[Any]:
-        # Boosters set their verbosity for the whole process.
-        context: AbstractContextManager[Any] = xgb.config_context(verbosity=0)
-        return context
-
     def train(self) -> None:
         data = self.fit.data
         # Rows of further data sets without a label are in no objective: any class will do.
@@ -880,28 +863,23 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
             "sample_weight": combined.sample_weight,
             "base_margin": self.fit.data.take(self.start),
         }
-        self._share_training_rows(given, combined.X, labels)
-        with self._driven():
-            self.native(combined.X, labels, **given)
-            self.model.get_booster().set_attr(**{model_note.NAME: None})  # of a continued model
-            self._leave_out_worse_rounds()
-
-    def _share_training_rows(self, given: dict[str, Any], X: Any, labels: Any) -> None:
-        """Let XGBoost recognise evaluation sets that are the training rows: by the very objects.
-
-        It then makes one matrix of both, and predicts it once.
-        """
+        # XGBoost recognises evaluation sets that are the training rows by the very objects. It
+        # then makes one matrix of both, and predicts it once.
         names = {"sample_weight_eval_set": "sample_weight", "base_margin_eval_set": "base_margin"}
         own = self.X, self.y, *(self.arguments[name] for name in names.values())
         for i, pair in enumerate(self.pairs):
             further = [None if given[each] is None else given[each][i] for each in names]
-            if X is self.X and all(map(operator.is_, (*pair, *further), own)):
+            if combined.X is self.X and all(map(operator.is_, (*pair, *further), own)):
                 given["eval_set"] = [*given["eval_set"]]
-                given["eval_set"][i] = X, labels
+                given["eval_set"][i] = combined.X, labels
                 for each, name in names.items():
                     if given[each] is not None:
                         given[each] = [*given[each]]
                         given[each][i] = given[name]
+        with self._driven():
+            self.native(combined.X, labels, **given)
+            self.model.get_booster().set_attr(**{model_note.NAME: None})  # of a continued model
+            self._leave_out_worse_rounds()
 
     def finish(self) -> None:
         if any(start is not None for start in (self.starting_scores(), *self.starts)):
@@ -940,7 +918,8 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
             link = parameters.find_classes
         model.objective = objective if fit.measured.has_multipliers else native
         if link is not None:  # The parent hands its metrics no scores.
-            model.eval_metric = parameters.map_metrics(model.eval_metric, link)
+            change = functools.partial(map_scores, function=link)
+            model.eval_metric = parameters.map_metrics(model.eval_metric, change)
         self._stop_by_constraints()
         try:
             yield
@@ -1070,14 +1049,7 @@ class XGBoostRegressionAdapter(XGBoostAdapter):
             )
         step = self.parameter("max_delta_step", MAX_DELTA_STEP)
         step = check_number("max_delta_step", step)
-        found = read_objective(name, name, OBJECTIVES, parameter, step)
-        self.objective, self.own_objective = found
-        check_targets(self.y)
-        if (booster := parameters.find_own_booster(self.model)) is not None:
-            raise ValueError(
-                f"{booster} cannot be trained under constraints: use booster='gbtree', without "
-                f"dropped trees."
-            )
+        self.read_objective(name, name, OBJECTIVES, parameter, step)
 
     def settings_of_task(self) -> dict[str, Any]:
         parameters.choose_array_module(self.parameter("device"), self.model.verbosity)

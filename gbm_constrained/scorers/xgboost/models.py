@@ -100,7 +100,16 @@ def shift_intercept(booster: xgb.Booster, shift: Array) -> xgb.Booster:
     with edited_model(booster) as model:
         trees, info = (forest_of(model)[name] for name in ("trees", "tree_info"))
         if not trees:
-            _add_to_base_score(model["learner"]["learner_model_param"], shift)
+            parameters = model["learner"]["learner_model_param"]
+            given = np.ravel(json.loads(parameters["base_score"]))
+            base_score = np.broadcast_to(given, shift.shape) + shift
+            if shift.size == 1:
+                # The largest probability below one in float32 is 1 - 2^-24.
+                base_score = np.clip(expit(logit(given) + shift), 1e-30, 1.0 - 2.0**-24)
+            parameters |= {
+                "base_score": json.dumps(base_score.tolist()),
+                "boost_from_average": "0",
+            }
         elif int(trees[0]["tree_param"]["size_leaf_vector"]) > 1:  # all classes in one tree
             for name in ("leaf_weights", "base_weights"):
                 trees[0][name].reshape(-1, shift.size)[...] += shift
@@ -110,16 +119,6 @@ def shift_intercept(booster: xgb.Booster, shift: Array) -> xgb.Booster:
                 tree["split_conditions"][tree["left_children"] == -1] += add
                 tree["base_weights"] += add
     return booster
-
-
-def _add_to_base_score(parameters: dict[str, str], shift: Array) -> None:
-    base_score = np.broadcast_to(np.ravel(json.loads(parameters["base_score"])), shift.shape)
-    if shift.size == 1:
-        # The largest probability below one in float32 is 1 - 2^-24.
-        base_score = np.clip(expit(logit(base_score) + shift), 1e-30, 1.0 - 2.0**-24)
-    else:
-        base_score = base_score + shift
-    parameters |= {"base_score": json.dumps(base_score.tolist()), "boost_from_average": "0"}
 
 
 def as_scores(predicted: Any, columns: int) -> Array:

@@ -19,7 +19,6 @@ from gbm_constrained._typing import Array
 from gbm_constrained.data.cells import find_cupy
 from gbm_constrained.fit.callbacks import check_booster_callbacks
 from gbm_constrained.scorers import ubjson
-from gbm_constrained.scorers.base import map_scores
 
 KEEPS_NAMES = (3, 4)  # first version of XGBoost that does not cut names of categories
 NATIVE_OBJECTIVES = (None, "binary:logistic", "multi:softprob", "multi:softmax")
@@ -285,11 +284,11 @@ def find_intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> An
     return base_score if isinstance(base_score, float) or len(base_score) > 1 else base_score[0]
 
 
-def map_metrics(metrics: Any, function: Callable[[Array], Array]) -> Any:
-    """Hand functions of scores to metrics, one or several; leave names as they are."""
+def map_metrics(metrics: Any, change: Callable[[Callable[..., Any]], Any]) -> Any:
+    """Change functions among metrics, one or several; leave names as they are."""
     if isinstance(metrics, (list, tuple)):
-        return [map_metrics(metric, function) for metric in metrics]
-    return map_scores(metrics, function) if callable(metrics) else metrics
+        return [map_metrics(metric, change) for metric in metrics]
+    return change(metrics) if callable(metrics) else metrics
 
 
 def find_classes(scores: Array) -> Array:
