@@ -37,7 +37,7 @@ from gbm_constrained.scorers.base import (
     BoosterAdapter,
     LibraryFoldBooster,
     TrainedPart,
-    map_scores,
+    compute_probabilities,
 )
 from gbm_constrained.scorers.lightgbm import models, parameters
 from gbm_constrained.solvers.base import Solver
@@ -156,8 +156,8 @@ class LightGBMAdapter(BoosterAdapter):
         Rounds of the fit that have found a split, from zero on.
     intercept : ndarray
         Scores that training starts from where there are none of the user, as the parent's would.
-    metrics : tuple of (list of str, list of callable)
-        Metrics that need no objective, by name, and functions of labels and scores.
+    metrics : list of callable
+        Metrics, as functions of labels, scores and weights.
     measured : dict from int to EvaluationSet
         The evaluation sets that are not the training rows, by position.
     """
@@ -177,7 +177,7 @@ class LightGBMAdapter(BoosterAdapter):
         super().__init__(*given, is_observed=is_observed)
         self.begin, self.grown_in = 0, list[int]()
         self.intercept: Array = np.zeros(1)
-        self.metrics: tuple[list[str], list[Any]] = [], []
+        self.metrics: list[Callable[..., Any]] = []
         self.measured: dict[int, EvaluationSet] = {}
 
     def grown_after(self, rounds: int) -> int:
@@ -441,8 +441,8 @@ class LightGBMAdapter(BoosterAdapter):
     def check_sets(self, weights: Sequence[Any]) -> bool:
         self.check_class_weights()
         self.check_tables(self.pairs)
-        self.metrics = self.split_metrics()
-        for metric in self.metrics[1] if self.pairs else ():
+        self.metrics = self.make_metrics()
+        for metric in self.metrics if self.pairs else ():
             n = len(inspect.signature(metric).parameters)
             if not 2 <= n <= 4:
                 raise TypeError(
@@ -450,7 +450,7 @@ class LightGBMAdapter(BoosterAdapter):
                     f"eval_metric {getattr(metric, '__name__', metric)!r} is called with y_true, "
                     f"y_pred, weight and group."
                 )
-        is_evaluated = bool(self.pairs) and any(self.metrics)
+        is_evaluated = bool(self.pairs and self.metrics)
         if not self.communicator.holds_all_rows:
             if self.has_patience() and self.fit.options.early_stopping_on == "metric":
                 raise ValueError(
@@ -459,7 +459,7 @@ class LightGBMAdapter(BoosterAdapter):
                     "early_stopping_on='constraints', whose values are of the rows of all "
                     "machines."
                 )
-            self.metrics = [], []  # They would be of the rows of one machine.
+            self.metrics = []  # They would be of the rows of one machine.
         return is_evaluated
 
     def check_class_weights(self) -> None:
@@ -478,10 +478,16 @@ class LightGBMAdapter(BoosterAdapter):
                     f"None, got {weights!r}."
                 )
 
-    def split_metrics(self) -> tuple[list[str], list[Any]]:
-        """Split metrics into names that need no objective, and functions of labels and scores."""
+    def make_metrics(self) -> list[Callable[..., Any]]:
+        """Make functions of labels, scores and weights of the metrics that were asked for."""
         n_classes = self.fit.data.classes.size
-        return parameters.split_metrics(self.model, self.arguments["eval_metric"], n_classes)
+        default, learner = "binary_logloss", dict[str, Any]({"objective": "binary"})
+        if n_classes > 2:
+            default, learner = "multi_logloss", {"objective": "multiclass", "num_class": n_classes}
+        return parameters.make_metrics(
+            self.model, self.arguments["eval_metric"], default, learner, np.arange(n_classes),
+            compute_probabilities,
+        )  # fmt: skip
 
     def find_intercept(self) -> Array:
         """Compute ``boost_from_average``: log-odds, or the log share of each class."""
@@ -548,8 +554,7 @@ class LightGBMAdapter(BoosterAdapter):
                 _repeat(self.intercept, len(y_i)) + np.asarray(0.0 if start is None else start)
                 for (_, y_i), start in zip(self.pairs, self.starts, strict=True)
             ] or None
-        native, given["eval_metric"] = self.metrics
-        params: dict[str, Any] = {"metric": native or ["None"]}
+        given["eval_metric"], params = self.metrics, dict[str, Any](metric=["None"])
         stopping, others = parameters.split_callbacks(given["callbacks"])
         by_constraints = fit.options.early_stopping_on != "metric"
         if by_constraints or self.is_observed:
@@ -652,8 +657,13 @@ OBJECTIVES: dict[str, ObjectiveName] = {
     "gamma": "gamma",
     "fair": "fair",
 }
-# Objectives whose names, and other names, are those of metrics.
-OBJECTIVES_OF_METRICS = {"l1": "regression_l1", "l2": "regression", "rmse": "regression"}
+OBJECTIVE_ALIASES = {
+    **dict.fromkeys(
+        ("regression_l2", "l2", "mean_squared_error", "mse", "l2_root", "root_mean_squared_error",
+         "rmse"), "regression",
+    ),
+    **dict.fromkeys(("l1", "mean_absolute_error", "mae"), "regression_l1"),
+}  # fmt: skip
 # Names of the parameters of objectives.
 OBJECTIVE_PARAMETERS = {
     "huber": "alpha",
@@ -669,10 +679,7 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
     def check_objective(self) -> None:
         model, given = self.model, parameters.find_objective(self.model)
         asked = "regression" if given is None else parameters.read_as("objective", given, "")
-        name = asked
-        if isinstance(asked, str):
-            metric = parameters.METRIC_ALIASES.get(asked, asked)
-            name = OBJECTIVES_OF_METRICS.get(metric, asked)
+        name = OBJECTIVE_ALIASES.get(asked, asked) if isinstance(asked, str) else asked
         parameter = {}
         if isinstance(name, str) and name in OBJECTIVE_PARAMETERS:
             key = OBJECTIVE_PARAMETERS[name]
@@ -695,17 +702,14 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
     def settings_of_task(self) -> dict[str, Any]:
         return {"kernel": {"dtype": np.float32, "objective": self.objective}}
 
-    def split_metrics(self) -> tuple[list[str], list[Any]]:
-        model, given = self.model, parameters.find_objective(self.model)
+    def make_metrics(self) -> list[Callable[..., Any]]:
+        """Make functions of targets, scores and weights of the metrics that were asked for."""
         # The name as it was given: "rmse" is the squared error, and its metric the root of it.
-        default = self.own_objective["objective"] if given is None else given
-        names, own = parameters.list_metrics(model, self.arguments["eval_metric"], default)
-        if not self.objective.has_log_link:
-            return names, own
-        link = f"with objective={self.own_objective['objective']!r}"
-        parameters.refuse_unknown(names, [*parameters.LOSSES], link, "predictions")
-        made = parameters.make_metrics(names, model, self.own_objective, np.array([1.0, 2.0]))
-        return [], [*made, *(map_scores(metric, self.objective.predict) for metric in own)]
+        default = parameters.find_objective(self.model) or self.own_objective["objective"]
+        return parameters.make_metrics(
+            self.model, self.arguments["eval_metric"], default, self.own_objective,
+            np.array([1.0, 2.0]), self.objective.predict,
+        )  # fmt: skip
 
     def find_intercept(self) -> Array:
         data = self.fit.data

@@ -1,13 +1,13 @@
 """Parameters, metrics and callbacks of LightGBM, and their checks under constraints.
 
-Without an objective LightGBM hands its metrics raw scores. Ranking metrics give the same values as
-by probabilities. All others are those of a booster without trees that has the objective and starts
-from these scores.
+Without an objective LightGBM hands its metrics raw scores. Those asked for by name are therefore
+evaluated by a booster without trees, which has the objective and starts from these scores.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,7 @@ from gbm_constrained.data.exact_sums import Communicator
 from gbm_constrained.fit.callbacks import check_booster_callbacks
 from gbm_constrained.fit.fit import ConstrainedFit
 from gbm_constrained.fit.options import check_number
-from gbm_constrained.scorers.base import ConstraintStopping, compute_probabilities, map_scores
+from gbm_constrained.scorers.base import ConstraintStopping, map_scores
 
 # Other names of the parameters that this package reads, in LightGBM's order of precedence.
 ALIASES = {
@@ -88,75 +88,53 @@ def make_early_stopping(model: Any) -> list[Any]:
 EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities
 
 
-# Means of losses of targets and predictions, and the parameters of all metrics.
-LOSSES = (
-    "l1", "l2", "rmse", "quantile", "huber", "fair", "mape", "poisson", "tweedie", "gamma"
-)  # fmt: skip
 METRIC_PARAMETERS = (
     "alpha", "fair_c", "tweedie_variance_power", "multi_error_top_k", "auc_mu_weights"
 )  # fmt: skip
 # Parameters of losses, which objectives have as well, and LightGBM's defaults.
 LOSS_PARAMETERS = {"alpha": 0.9, "fair_c": 1.0, "tweedie_variance_power": 1.5}
-RANK_METRICS = ("auc", "average_precision", "auc_mu", "multi_error")
-# LightGBM takes no other metrics of several classes.
-OF_SEVERAL_CLASSES = ("auc_mu", "multi_error", "multi_logloss")
-OF_TWO_CLASSES = (
-    "auc", "average_precision", "binary_error", "binary_logloss", "cross_entropy", "fair", "huber",
-    "l1", "l2", "mape", "poisson", "quantile", "rmse", "tweedie",
-)  # fmt: skip
 NO_METRIC = ("none", "null", "custom", "na")
-METRIC_ALIASES = {
-    "binary": "binary_logloss",
-    "multiclass": "multi_logloss",
-    "softmax": "multi_logloss",
-    "xentropy": "cross_entropy",
-    **dict.fromkeys(("mae", "mean_absolute_error", "regression_l1"), "l1"),
-    **dict.fromkeys(("mse", "mean_squared_error", "regression", "regression_l2"), "l2"),
-    **dict.fromkeys(("root_mean_squared_error", "l2_root"), "rmse"),
-    "mean_absolute_percentage_error": "mape",
-}
 
 
 def find_reported_name(name: str, n_classes: int) -> str:
-    """Find the name by which LightGBM reports a metric; a regression has no classes."""
-    name = METRIC_ALIASES.get(name.lower(), name.lower())
-    prefix = "binary" if n_classes == 2 else "multi"
-    for kind in ("logloss", "error") if n_classes else ():
-        if name in (kind, f"binary_{kind}", f"multi_{kind}"):
-            return f"{prefix}_{kind}"
-    return name
+    """Find the name by which the parent asks for a metric of so many classes."""
+    kind = name.lower().removeprefix("binary_").removeprefix("multi_")
+    if kind not in ("logloss", "error"):
+        return name
+    return f"binary_{kind}" if n_classes == 2 else f"multi_{kind}"
 
 
 def make_metrics(
-    names: Sequence[str], model: Any, learner: Mapping[str, Any], labels: Array
-) -> list[Any]:
-    """Make a function of labels, scores and weights that has LightGBM compute its metrics.
+    model: Any,
+    eval_metric: Any,
+    default: str,
+    learner: Mapping[str, Any],
+    labels: Array,
+    predict: Callable[[Array], Array],
+) -> list[Callable[..., Any]]:
+    """Make functions of labels, scores and weights of the metrics that were asked for.
 
-    `learner` are the parameters of the objective that makes predictions of scores, and `labels`
-    some that it takes. The function is the only one in the list, which is empty without `names`.
-    """
-    params = {name: find_parameter(model, name, None) for name in METRIC_PARAMETERS}
-    params = {name: value for name, value in params.items() if value is not None}
-    params |= {**learner, "metric": [*names], "verbosity": -1, "num_threads": 1}
+    LightGBM computes all metrics that have a name, in the order of the parent.
 
-    def evaluate(y_true: Array, margin: Array, weight: Any) -> list[tuple[str, float, bool]]:
-        # A booster without trees has the scores that its rows start from.
-        few = lgb.Dataset(np.zeros((labels.size, 1)), labels, params=params)
-        rows = few.create_valid(
-            np.zeros((len(y_true), 1)), y_true, weight, init_score=np.ravel(margin, order="F")
-        )
-        booster = lgb.Booster(params, few).add_valid(rows, "rows")
-        return [tuple(result)[1:4] for result in booster.eval_valid()]
+    Parameters
+    ----------
+    model : estimator
+        The estimator, one of whose parameters may be a metric.
+    eval_metric : str, callable, list or None
+        The argument of ``fit``.
+    default : str
+        The metric where none has a name.
+    learner : mapping
+        Parameters of the objective by which LightGBM makes predictions of scores.
+    labels : ndarray
+        Labels that the objective takes: one of each class.
+    predict : callable
+        Makes predictions of scores, which metrics of the user are given.
 
-    return [evaluate] if names else []
-
-
-def list_metrics(
-    model: Any, eval_metric: Any, default: str, n_classes: int = 0
-) -> tuple[list[str], list[Any]]:
-    """List the names and the functions of the metrics that were asked for, as the parent does.
-
-    The `default` is evaluated where no metric has a name.
+    Raises
+    ------
+    ValueError
+        If LightGBM does not compute a metric under the objective.
     """
     _check_types(model, eval_metric)
     asked = eval_metric if isinstance(eval_metric, (list, tuple)) else [eval_metric]
@@ -165,45 +143,40 @@ def list_metrics(
     fixed = [fixed] if isinstance(fixed, str) else [str(m) for m in fixed if m is not None]
     # As in the parent, the position of a name in `metric` has precedence.
     first = [m for m in asked if isinstance(m, str) and not (is_given and m in fixed)]
-    names = [*first, *fixed]
-    names = [m.strip() for name in names for m in name.split(",") if m.strip()]
+    names = [m.strip() for name in (*first, *fixed) for m in name.split(",") if m.strip()]
     names = names or [default]  # LightGBM reads an empty name so.
-    names = list(dict.fromkeys(find_reported_name(m, n_classes) for m in names))
-    return [m for m in names if m not in NO_METRIC], [m for m in asked if callable(m)]
+    if learner["objective"] in ("binary", "multiclass"):
+        names = [find_reported_name(name, labels.size) for name in names]
+    names = [name for name in names if name.lower() not in NO_METRIC]
+    given = {name: find_parameter(model, name, None) for name in METRIC_PARAMETERS}
+    params = {name: value for name, value in given.items() if value is not None}
+    params |= {**learner, "verbosity": -1, "num_threads": 1}
 
-
-def split_metrics(model: Any, eval_metric: Any, n_classes: int) -> tuple[list[str], list[Any]]:
-    """Split metrics into names that need no objective, and functions of labels and scores.
-
-    Ranking metrics need no objective. All others become functions of probabilities. LightGBM
-    evaluates functions last. A ranking metric that was asked for after another metric becomes a
-    function as well, and the order stays, which early stopping may depend on.
-    """
-    default = "binary_logloss" if n_classes == 2 else "multi_logloss"
-    names, own = list_metrics(model, eval_metric, default, n_classes)
-    known: Sequence[str] = OF_TWO_CLASSES
-    learner: dict[str, Any] = {"objective": "binary"}
-    if n_classes > 2:
-        known = OF_SEVERAL_CLASSES
-        learner = {"objective": "multiclass", "num_class": n_classes}
-    refuse_unknown(names, known, f"on {n_classes} classes", "probabilities")
-    n_own = next((i for i, m in enumerate(names) if m not in RANK_METRICS), len(names))
-    return names[:n_own], [
-        *make_metrics(names[n_own:], model, learner, np.arange(n_classes)),
-        *(map_scores(metric, compute_probabilities) for metric in own),
-    ]
-
-
-def refuse_unknown(
-    names: Sequence[str], known: Sequence[str], where: str, predictions: str
-) -> None:
-    """Refuse metrics beside the known ones, which LightGBM would evaluate on raw scores."""
-    if unknown := [m for m in names if m not in known]:
-        raise ValueError(
-            f"metric {unknown[0]!r} cannot be evaluated {where} under constraints, where LightGBM "
-            f"gives metrics raw scores: use one of {[*known]}, or a callable eval_metric, which "
-            f"is given {predictions}."
+    def evaluate(
+        metrics: Sequence[str], y_true: Array, margin: Array, weight: Any
+    ) -> list[tuple[str, float, bool]]:
+        # A booster without trees has the scores that its rows start from.
+        few = lgb.Dataset(np.zeros((labels.size, 1)), labels, params=params)
+        rows = few.create_valid(
+            np.zeros((len(y_true), 1)), y_true, weight, init_score=np.ravel(margin, order="F")
         )
+        booster = lgb.Booster({**params, "metric": metrics}, few).add_valid(rows, "rows")
+        return [tuple(result)[1:4] for result in booster.eval_valid()]
+
+    score = np.zeros((labels.size, params.get("num_class", 1)))
+    for name in names:
+        try:
+            reason = "" if evaluate([name], labels, score, None) else "it has no such metric"
+        except lgb.basic.LightGBMError as error:
+            reason = f"LightGBM says {str(error).strip()!r}"
+        if reason:
+            raise ValueError(
+                f"metric {name!r} cannot be evaluated under constraints with "
+                f"objective={learner['objective']!r}: {reason}. Use another metric of LightGBM, "
+                f"or a callable eval_metric, which is given predictions."
+            )
+    functions = [map_scores(metric, predict) for metric in asked if callable(metric)]
+    return [functools.partial(evaluate, names), *functions] if names else functions
 
 
 def _check_types(model: Any, eval_metric: Any) -> None:

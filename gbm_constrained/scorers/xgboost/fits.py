@@ -254,9 +254,7 @@ class MatrixFeatures:
         matrix.set_info(feature_weights=feature_weights, **of_rows)
         return matrix
 
-    def held(self, rows: Codes) -> Any:
-        """Make the matrix of held-out rows."""
-        return self.training(rows)
+    held = training  # without labels
 
 
 FoldFeatures: TypeAlias = HostFeatures | CardFeatures | MatrixFeatures
