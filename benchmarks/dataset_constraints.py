@@ -47,7 +47,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import gbm_constrained as gbc
 from gbm_constrained.datasets import load_credit
-from gbm_constrained.linear_model.hinge import WeightedSVM
+from gbm_constrained.linear_model import WeightedSVM
 from gbm_constrained.solvers.dataset_rates import (
     MajorizationMinimization,
     RateProblem,

@@ -84,7 +84,6 @@ from gbm_constrained.fit.options import (
     set_solver_options,
 )
 from gbm_constrained.fit.problem import LibrarySettings, TreeLimits
-from gbm_constrained.fit.regression import RegressionFit, finalize_regression, report_regressor
 from gbm_constrained.metrics.reading import read_black_box
 from gbm_constrained.problem.losses import ObjectiveName, RegressionObjective, check_parameter
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
@@ -904,7 +903,7 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedMixin):
             refuse_arguments(black_box, **{name: getattr(own, name) for name in names})
             self._fit_black_box(adapter, rows, black_box)
             return None
-        refuse_rows(rows.validation, rows.evaluation)
+        refuse_arguments(None, validation=rows.validation, evaluation=rows.evaluation)
         options = SolverOptions.of(self)
         has_metric = options.metric is not None
         if options.constraints and not has_metric and (booster := adapter.without_gradients()):

@@ -138,7 +138,8 @@ def test_xgboost_names_of_metrics_beside_a_function(measure_on, binary):
         *(("several", metric) for metric in (None, "error", ["multi_logloss", "auc_mu"])),
         *(("binary", metric) for metric in (
             None, "auc", "error", ["logloss", "error"], ["binary_logloss", "auc"],
-            "average_precision", ["binary_logloss", "average_precision"], "l2", "cross_entropy",
+            "average_precision", ["binary_logloss", "average_precision"], "l2",
+            ["cross_entropy", "kullback_leibler"],
             ["fair", "huber", "quantile", "mape", "poisson", "tweedie", "rmse"],
         )),
     ],
