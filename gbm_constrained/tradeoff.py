@@ -147,7 +147,7 @@ def tradeoff_curve(
     if getattr(estimator, "guarantee", None) is not None:
         _check_trainable(clone(estimator).set_params(constraints=list(made[-1])), X, y, fit_params)
     tables: list[pd.DataFrame] = []
-    is_ranked = any(c.is_pair for c in made[0]) and np.unique(as_labels(y)).size == 2
+    is_ranked = any("pair" in c.kinds for c in made[0]) and np.unique(as_labels(y)).size == 2
     # This always holds, so that the fit reports the AUC and nothing else changes.
     start, more = None, [auc() >= 0.0] if is_ranked else []
     for constraints in made:

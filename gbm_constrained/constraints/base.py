@@ -24,6 +24,7 @@ from gbm_constrained.constraints.selectors import (
     BinResidual,
     ClassPosition,
     Columns,
+    EventKind,
     ReferenceModel,
     Selector,
     Term,
@@ -67,14 +68,8 @@ class WithoutArithmetic(ABC):
     def _refuse(self, other: Any) -> NoReturn:
         raise TypeError(f"{self} and {other} cannot be combined: {self.reason_and_remedy}")
 
-    __add__: Any = _refuse
-    __radd__: Any = _refuse
-    __sub__: Any = _refuse
-    __rsub__: Any = _refuse
-    __mul__: Any = _refuse
-    __rmul__: Any = _refuse
-    __truediv__: Any = _refuse
-    __rtruediv__: Any = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = cast(Any, _refuse)
+    __mul__ = __rmul__ = __truediv__ = __rtruediv__ = cast(Any, _refuse)
 
 
 def refuse_priorities(constraints: Iterable[Constraint], reason: str) -> None:
@@ -95,6 +90,9 @@ def refuse_priorities(constraints: Iterable[Constraint], reason: str) -> None:
     for constraint in constraints:
         if constraint.priority != 1 or constraint.violation_weight != 1.0:
             raise ValueError(f"constraints: {constraint!r} has a priority, and {reason}.")
+
+
+Part: TypeAlias = tuple[float, Any]  # Weight and value: a rate, a quotient, a calibration error.
 
 
 @dataclass(frozen=True)
@@ -245,14 +243,17 @@ class Factory(partial[Any]):
 
     def __init__(self, function: Callable[..., Any], /) -> None:
         update_wrapper(self, function)
-        parameters = inspect.signature(function).parameters.values()
+        FACTORIES[self.__name__] = self
+
+    @property
+    def call(self) -> str:
+        """The call that makes a rate or constraint, with the parameters that it needs."""
         required = [
             f"{p.name}=..."
-            for p in parameters
+            for p in inspect.signature(self.func).parameters.values()
             if p.default is p.empty and p.kind is not p.VAR_KEYWORD
         ]
-        self.call = f"{self.__name__}({', '.join(required)})"
-        FACTORIES[self.__name__] = self
+        return f"{self.__name__}({', '.join(required)})"
 
     def __neg__(self) -> NoReturn:
         raise TypeError(f"-{self.__name__}: {self.__name__} is a function: write -{self.call}.")
@@ -311,6 +312,8 @@ class Expression(WithoutArithmetic):
 
     senses: ClassVar[tuple[Sense, ...]] = ("<=", ">=")  # Senses of the bounds it may have.
     one_sided: str = ""  # Why it has no others, as a sentence without its end.
+    parts: tuple[Part, ...]  # Weights and values that are compared between groups.
+    p: float  # Order of the norm of these.
     compares_groups: ClassVar[bool] = False
     compares_pairs: ClassVar[bool] = False  # Whether a row compares two groups.
     is_difference: bool = False  # Whether the value is a difference of functionals.
@@ -319,7 +322,7 @@ class Expression(WithoutArithmetic):
     bounds_each_rate: bool = False  # Whether each row bounds one functional.
     is_curved: bool = False  # Whether these rows are curved.
     compares_with_overall: bool = False  # Whether groups are compared with all rows together.
-    has_reference: bool = False  # Whether the last functional is the reference of the others.
+    reference: Hashable | None = None  # What others are compared with, the last functional.
     reference_group: tuple[Hashable, ...] | None = None  # Group that all others are compared with.
     columns: Columns = ()  # Names of the columns whose groups are compared.
     needs_classes: bool = False  # Whether the rates are unknown until the classes are known.
@@ -346,12 +349,12 @@ class Expression(WithoutArithmetic):
         """Write a bound as rows of functions, the largest of which is the value; see `rows`."""
         return []
 
-    @abstractmethod
     def value(self, functionals: Float, sense: Sense) -> float:
         """Compute the bounded value, NaN where the expression is undefined.
 
         Of several values the one next to the bound counts, hence `sense`.
         """
+        return float(self.values(functionals))
 
     @property
     def signs(self) -> tuple[int, ...]:
@@ -378,13 +381,13 @@ class Expression(WithoutArithmetic):
         """Name the positive class in rates that name none."""
         return self
 
-    def write_bound(self, sense: Sense, bound: float) -> str:
-        """Write a bound of the expression as it prints."""
-        return f"{self} {sense} {bound:g}"
-
-    def bound_to_python(self, sense: Sense, bound: float) -> str:
-        """Write the Python that makes a bound of the expression."""
-        return f"{self.to_python()} {sense} {write_number(bound)}"
+    def write_bound(self, sense: Sense, bound: float, *, exact: bool) -> str:
+        """Write a bound of the expression as it prints, or the Python that makes it."""
+        return (
+            f"{self.to_python()} {sense} {write_number(bound)}"
+            if exact
+            else f"{self} {sense} {bound:g}"
+        )
 
     def n_comparisons(self, n_functionals: int) -> int:
         """Count the values whose worst one is bounded."""
@@ -395,23 +398,26 @@ class Expression(WithoutArithmetic):
         return [(rate, None) for rate in self.rates]
 
     @property
-    def least_bound(self) -> float:
-        """Smallest bound that is accepted."""
-        return self.range[0]
+    def bounded_value(self) -> Expression:
+        """The expression whose bounds are accepted: itself, or the rate of each group."""
+        return self
 
     @property
-    def bounds_accepted(self) -> str:
-        """Bounds that are accepted, in words."""
+    def accepted(self) -> tuple[float, str]:
+        """Smallest bound that is accepted, and all of them in words."""
         low, high = self.range
         if (low, high) == (0.0, 1.0):
-            return "a rate in [0, 1]: 5 per cent is written 0.05"
+            return low, "a rate in [0, 1]: 5 per cent is written 0.05"
         finite = "finite and " if math.isinf(high - low) else ""
-        return f"{finite}in [{low:g}, {high:g}], the values it can have"
+        return low, f"{finite}in [{low:g}, {high:g}], the values it can have"
 
     def _bounded(self, sense: Sense, bound: Any) -> Constraint:
         """Make a constraint, unless the expression has bounds of the other side alone."""
-        if self.one_sided and sense not in self.senses:
-            raise TypeError(f"{self} {sense} {bound}: {self.one_sided}.")
+        if isinstance(self, Rate) and isinstance(bound, Rate):
+            return Constraint(self - bound, sense, 0.0)
+        value = self.bounded_value
+        if value.one_sided and sense not in value.senses:
+            raise TypeError(f"{self} {sense} {bound}: {value.one_sided}.")
         return Constraint(self, sense, bound)
 
     def __le__(self, bound: Any) -> Constraint:
@@ -454,7 +460,7 @@ def _refuse_without_groups(expression: Expression) -> None:
             has_group = expression.compares_groups and not (
                 expression.compares_with_overall and event.background == "others"
             )
-            if event.needs_group and not has_group:
+            if event.group != "both" and not has_group:
                 raise TypeError(
                     f"{expression}: {term} compares a group with other rows, and has no value "
                     f"for all rows together: write gap({term.name}(), by=...), each(...) or "
@@ -499,11 +505,10 @@ class Constraint:
         self._check_expression()
         # Zero has no sign: that of -0.0 would be shown.
         bound = float(self.bound) + 0.0 if is_finite(self.bound) else self.bound
-        low, high = self.expression.least_bound, self.expression.range[1]
-        if not low <= bound <= high or not is_finite(bound):
+        low, accepted = self.expression.bounded_value.accepted
+        if not low <= bound <= self.expression.range[1] or not is_finite(bound):
             raise ValueError(
-                f"The bound of {self.expression} must be {self.expression.bounds_accepted}; got "
-                f"{shorten_number(bound)}."
+                f"The bound of {self.expression} must be {accepted}; got {shorten_number(bound)}."
             )
         object.__setattr__(self, "priority", int(self.priority))
         object.__setattr__(self, "violation_weight", float(self.violation_weight))
@@ -536,7 +541,7 @@ class Constraint:
                 f"The bound of {self.expression} must be a number, got {self.bound!r}. Write it "
                 f"as `{name}(...) {self.sense} 0.05`."
             )
-        senses = list(self.expression.senses)
+        senses = list(self.expression.bounded_value.senses)
         if self.sense not in senses:
             raise ValueError(
                 f"The sense of a bound of {self.expression} must be one of {senses}, got "
@@ -604,7 +609,7 @@ class Constraint:
     @property
     def has_costs_of_amounts(self) -> bool:
         """Whether rows cost amounts, whose mean is not bounded as a rate is."""
-        return any(term.event.is_cost and term.amount is not None for term in self.terms)
+        return any(t.event.kind == "cost" and t.amount is not None for t in self.terms)
 
     @property
     def reference_models(self) -> tuple[ReferenceModel, ...]:
@@ -625,42 +630,26 @@ class Constraint:
     def n_rows_held(self) -> tuple[int, ...]:
         """Lengths of the masks, decisions and amounts of single rows that the constraint holds."""
         masks = [mask.n_samples for term in self.terms for mask in term.masks]
-        masks += [amount.n_samples for amount in self.amounts if amount.is_array]
+        masks += [amount.n_samples for amount in self.amounts if amount.packed]
         given = [m.decisions for m in self.reference_models if m.decisions is not None]
         return (*masks, *map(len, given))
 
     @property
-    def has_loss(self) -> bool:
-        """Whether the constraint bounds a mean cross-entropy, alone or beside rates."""
-        return any(term.event.is_loss for term in self.terms)
-
-    @property
-    def is_loss(self) -> bool:
-        """Whether the constraint bounds nothing but mean cross-entropies."""
-        return bool(self.terms) and all(term.event.is_loss for term in self.terms)
-
-    @property
-    def is_pair(self) -> bool:
-        """Whether the constraint bounds pair rates, of the order of scores."""
-        return bool(self.terms) and all(term.event.is_pair for term in self.terms)
+    def kinds(self) -> set[EventKind]:
+        """What its rates are means of: pairs, which are never beside others, losses, and so on."""
+        return set[EventKind]().union(*(rate.kinds for rate in self.rates))
 
     @property
     def is_of_scores(self) -> bool:
         """Whether the constraint depends on scores, and not on decisions alone."""
-        events = (term.event for term in self.terms)
-        return any(event.is_loss or event.is_pair or event.is_residual for event in events)
-
-    @property
-    def is_calibration(self) -> bool:
-        """Whether the constraint bounds calibration errors, of probabilities."""
-        return any(term.event.is_residual for term in self.terms)
+        return not self.kinds.isdisjoint({"loss", "pair", "residual"})
 
     @property
     def is_of_predictions(self) -> bool:
         """Whether the constraint bounds shares of predictions, of rows that no label selects."""
         return bool(self.terms) and all(
             term.event.target is not None
-            and not term.event.is_pair
+            and term.event.kind != "pair"
             and not any(s.needs_labels for s in term.selectors)
             for term in self.terms
         )
@@ -736,11 +725,12 @@ class Constraint:
         )
 
     def __str__(self) -> str:
-        return self.expression.write_bound(self.sense, self.bound)
+        return self.expression.write_bound(self.sense, self.bound, exact=False)
 
     def to_python(self) -> str:
         """Write the Python that makes the constraint."""
-        return self._with_priority(self.expression.bound_to_python(self.sense, self.bound))
+        bound = self.expression.write_bound(self.sense, self.bound, exact=True)
+        return self._with_priority(bound)
 
     def __repr__(self) -> str:
         """Write the Python that makes the constraint, if there is such a text."""
@@ -761,7 +751,7 @@ class Constraint:
 def refuse_other_amounts(rate: Rate, other: Rate, what: str) -> None:
     """Refuse two rates in which rows count for different amounts, unless they are costs."""
     found = [
-        term.amount for one in (rate, other) for _, term in one.terms if not term.event.is_cost
+        term.amount for one in (rate, other) for _, term in one.terms if term.event.kind != "cost"
     ]
     for first, second in itertools.pairwise(found):
         if first != second:
@@ -796,14 +786,9 @@ class Rate(Expression):
     constant: float = 0.0
 
     @property
-    def is_loss(self) -> bool:
-        """Whether the rate is made of nothing but mean cross-entropies."""
-        return bool(self.terms) and all(term.event.is_loss for _, term in self.terms)
-
-    @property
-    def is_pair(self) -> bool:
-        """Whether the rate is made of nothing but pair rates."""
-        return bool(self.terms) and all(term.event.is_pair for _, term in self.terms)
+    def kinds(self) -> set[EventKind]:
+        """What the rate is made of."""
+        return {term.event.kind for _, term in self.terms}
 
     @property
     def range(self) -> tuple[float, float]:
@@ -836,27 +821,17 @@ class Rate(Expression):
         return (self,)
 
     @property
-    def least_bound(self) -> float:
-        """Smallest bound that is accepted: a mean cross-entropy is positive."""
-        low = self.range[0]
-        return math.ulp(0.0) if self.is_loss and low == 0.0 else low
-
-    @property
-    def bounds_accepted(self) -> str:
-        """Bounds that are accepted, in words."""
-        if self.is_loss and self.range[0] == 0.0:
-            return "a positive, finite mean cross-entropy in nats"
-        if self.is_pair and self.range == (0.0, 1.0):
-            return "a probability in [0, 1]: an AUC of 80 per cent is written 0.8"
-        return super().bounds_accepted
+    def accepted(self) -> tuple[float, str]:
+        """Smallest bound that is accepted, and all of them in words."""
+        if self.kinds == {"loss"} and self.range[0] == 0.0:
+            return math.ulp(0.0), "a positive, finite mean cross-entropy in nats"
+        if self.kinds == {"pair"} and self.range == (0.0, 1.0):
+            return 0.0, "a probability in [0, 1]: an AUC of 80 per cent is written 0.8"
+        return super().accepted
 
     def rows(self, of: Constraint, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
         """Write a bound of the rate as a linear row."""
         return [LinearRow(str(of), {at[0]: of.sign}, of.sign * of.bound)]
-
-    def value(self, functionals: Float, sense: Sense) -> float:
-        """Return the rate, which is the functional."""
-        return float(functionals[0])
 
     def values(self, functionals: Float) -> Float:
         """Return the functional."""
@@ -908,7 +883,7 @@ class Rate(Expression):
         for scale, rate in ((1.0, self), (factor, other)):
             for a, term in rate.terms:
                 coefficients[term] = coefficients.get(term, 0.0) + scale * a
-        if len({term.event.is_pair for term in coefficients}) > 1:
+        if len({term.event.kind == "pair" for term in coefficients}) > 1:
             raise TypeError(
                 f"{self} and {other} cannot be added: one is a pair rate, of the order of scores, "
                 f"and the other is not. Bound each by a constraint of its own."
@@ -950,7 +925,7 @@ class Rate(Expression):
 
     def __truediv__(self, other: Any) -> Any:
         refuse_uncalled(other, f"A quotient of {self}")
-        if isinstance(other, Rate) and (self.is_pair or other.is_pair):
+        if isinstance(other, Rate) and "pair" in self.kinds | other.kinds:
             raise TypeError(
                 f"({self}) / ({other}) is a quotient of pair rates, whose bound is none on the "
                 f"order of scores: compare groups by ratio(rate, by=...), or bound differences."
@@ -973,12 +948,6 @@ class Rate(Expression):
             f"{shorten_number(other)} / ({self}) is not linear in the predictions: rates divide "
             f"rates, and no numbers. Bound the rate itself."
         )
-
-    def __le__(self, bound: Any) -> Constraint:
-        return (self - bound) <= 0.0 if isinstance(bound, Rate) else super().__le__(bound)
-
-    def __ge__(self, bound: Any) -> Constraint:
-        return (self - bound) >= 0.0 if isinstance(bound, Rate) else super().__ge__(bound)
 
 
 @dataclass(frozen=True, repr=False)
@@ -1068,12 +1037,12 @@ class Quotient(Expression):
         return np.array([inverse, -float(self.values(functionals)) * inverse])
 
     @property
-    def bounds_accepted(self) -> str:
-        """Bounds that are accepted, in words."""
+    def accepted(self) -> tuple[float, str]:
+        """Smallest bound that is accepted, and all of them in words."""
         low, high = self.range
         if high == 1.0:
-            return "a fraction in [0, 1]: 90 per cent is written 0.9"
-        return "finite" if low < 0.0 else "not negative"
+            return low, "a fraction in [0, 1]: 90 per cent is written 0.9"
+        return low, "finite" if low < 0.0 else "not negative"
 
     def __str__(self) -> str:
         return self.name
@@ -1128,10 +1097,6 @@ class CalibrationError(Expression):
         """Write a bound as a curved row."""
         function = CurveFunction(((1.0, self),), is_difference=False)
         return [CurvedRow(tuple(at), function, of.bound)]
-
-    def value(self, functionals: Float, sense: Sense) -> float:
-        """Compute the error, NaN where a mean residual is undefined."""
-        return float(self.values(functionals))
 
     def values(self, functionals: Float) -> Float:
         """Add up the sizes of mean residuals."""

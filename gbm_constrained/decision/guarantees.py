@@ -360,7 +360,7 @@ def violation_p_values(
     compiled: LinearConstraints, cells: Cells, counts: CellCounts, functionals: Float
 ) -> Float:
     """Compute the p-value of the violation of each constraint, of decisions or of pair rates."""
-    is_pair = [constraint.is_pair for constraint in compiled.constraints]
+    is_pair = ["pair" in constraint.kinds for constraint in compiled.constraints]
     of_pairs = pair_p_values(compiled, cells, functionals)
     return np.where(is_pair, of_pairs, constraint_p_values(compiled, counts))
 
@@ -368,7 +368,7 @@ def violation_p_values(
 def _make_test(rows: EvaluationSet, margin: Array) -> Callable[[Choice], float]:
     """Make the test of shifted scores: the largest p-value of the guaranteed constraints."""
     tested = find_first_constraints(rows.compiled)
-    tested &= [not constraint.is_pair for constraint in rows.compiled.constraints]
+    tested &= ["pair" not in constraint.kinds for constraint in rows.compiled.constraints]
 
     def test_pairs(scores: Array) -> float:
         if not rows.compiled.pair_blocks:
@@ -501,13 +501,13 @@ def check_guarantee(
     compiled, guarantee = rows.compiled, f"guarantee={asked.kind!r}"
     check_straight(compiled.constraints, guarantee, "leave the guarantee out")
     for constraint in compiled.constraints:
-        if constraint.has_loss:
+        if "loss" in constraint.kinds:
             raise asked.refuse(
                 constraint,
                 "a mean loss may be as large as it likes. Bound an error rate, or leave the "
                 "guarantee out.",
             )
-        if constraint.is_pair and asked.kind == "expected":
+        if "pair" in constraint.kinds and asked.kind == "expected":
             raise asked.refuse(
                 constraint,
                 "it compares scores, whose order no threshold changes, and a threshold is all "

@@ -545,19 +545,19 @@ def check_scored(models: Mapping[str, Any], constraints: Sequence[Constraint]) -
     """Refuse classifiers without scores or probabilities where constraints are about these."""
     for constraint in constraints:
         for name, model in models.items():
-            if constraint.has_loss and not _has_method(model, "predict_proba"):
+            if "loss" in constraint.kinds and not _has_method(model, "predict_proba"):
                 raise TypeError(
                     f"{constraint} needs probabilities, and {name} has no predict_proba: wrap it "
                     f"in sklearn.calibration.CalibratedClassifierCV, or bound error_rate() "
                     f"instead."
                 )
-            if constraint.is_pair and not any(map(partial(_has_method, model), SCORES)):
+            if "pair" in constraint.kinds and not any(map(partial(_has_method, model), SCORES)):
                 raise TypeError(
                     f"{constraint} compares scores, and {name} has neither decision_function nor "
                     f"predict_proba: give a classifier with one of them, or bound a rate of "
                     f"decisions, such as fpr()."
                 )
-            if constraint.is_calibration and not _has_method(model, "predict_proba"):
+            if "residual" in constraint.kinds and not _has_method(model, "predict_proba"):
                 raise TypeError(
                     f"{constraint} is about probabilities, and {name} has no predict_proba: wrap "
                     f"it in sklearn.calibration.CalibratedClassifierCV, or bound a rate of "

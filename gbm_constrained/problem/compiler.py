@@ -108,7 +108,7 @@ def compile_constraints(
     """
     needs: list[list[Key | Amount | None] | None] = []
     for constraint in constraints:
-        if constraint.is_pair and not rows.machine.communicator.holds_all_rows:
+        if "pair" in constraint.kinds and not rows.machine.communicator.holds_all_rows:
             raise ValueError(
                 f"{constraint} compares the scores of pairs of rows, which may be on different "
                 f"machines: train on one machine, or leave the constraint out."
@@ -187,7 +187,7 @@ class _Compilation:
             for rate, group in functionals
         ]
         # Rows of costs are scaled as those of rates are: between 0 and 1.
-        has_costs = any(term.event.is_cost for term in constraint.terms)
+        has_costs = any(term.event.kind == "cost" for term in constraint.terms)
         unit = self._find_width(terms, views) if has_costs else 1.0
         at = range(start, len(self.terms))
         # A row with an undefined functional is left out.

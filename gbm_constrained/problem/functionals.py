@@ -253,12 +253,12 @@ def _describe_mean(
 ) -> RatePart:
     """Describe a multiple of the mean of a term over some cells of a view."""
     at = np.flatnonzero(inside)
-    if term.event.is_loss:
+    if term.event.kind == "loss":
         return WeightedLoss(coefficient, at + view.cells.start)
     event = term.event.cost(cells.levels_of(view))
     largest = None if term.amount is None else term.amount.largest
     mean = None
-    if term.event.is_cost:
+    if term.event.kind == "cost":
         unit = max(map(abs, term.event.range))
         event, coefficient = event / unit, coefficient * unit
         if term.amount is not None:  # Costs are divided by rows. Their mean has no exact test.
@@ -324,7 +324,7 @@ def _base_set(
         inside &= cells.in_objective[view.cells]
     needs_labels = about_labels or term.where or term.event.needs_labels
     if needs_labels and count[inside & (labels < 0)].any():
-        is_mean = term.event.is_row_function
+        is_mean = term.event.kind == "number"
         other = "mean_prediction or share_above" if is_mean else "selection_rate or churn"
         raise ValueError(
             f"{term} needs labels, which rows of a data set do not have: give it as "

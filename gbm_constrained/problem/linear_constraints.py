@@ -525,7 +525,7 @@ class LinearConstraints:
         found = [np.zeros(0, dtype=np.intp)]
         for constraint, own, theirs in zip(self.constraints, self.spans, other.spans, strict=True):
             at = theirs.start + np.arange(own.stop - own.start)
-            if constraint.expression.has_reference:
+            if constraint.expression.reference is not None:
                 n = len(constraint.rates)
                 at[-n:] = theirs.stop - n + np.arange(n)  # The reference comes last.
             found.append(at)
@@ -651,7 +651,7 @@ class LinearConstraints:
                 at = span.start + of_groups
                 own = 1.0 / (1.0 + rows[of_groups] / np.maximum(n_rows[at], 1.0))
                 towards = mass[at] / mass[at].sum() if mass[at].any() else mass[at]
-                if constraint.expression.has_reference:
+                if constraint.expression.reference is not None:
                     own[-1] = 1.0
                     towards = np.eye(at.size)[-1]
                 mixing[np.ix_(at, at)] = np.diag(own) + (1.0 - own)[:, None] * towards

@@ -536,7 +536,7 @@ class CalibrationIntervals(SampledIntervals):
         """Find the intervals from mean residuals f and their standard errors."""
         constraint = self.compiled.constraints[j]
         bins = constraint.rates
-        if not constraint.is_calibration:
+        if "residual" not in constraint.kinds:
             return None
         errors = self._standard_errors(j)
         of_residuals = _normal(f, errors, [rate.range for rate in bins], level)
@@ -645,7 +645,7 @@ class MeanIntervals(SampledIntervals):
     def of_constraint(self, j: int, f: Float, level: float) -> tuple[Float, Float] | None:
         """Find the intervals from means f and the covariance of their random errors."""
         constraint = self.compiled.constraints[j]
-        has_values = constraint.has_loss or constraint.has_costs_of_amounts
+        has_values = "loss" in constraint.kinds or constraint.has_costs_of_amounts
         if not np.isfinite(f).all() or not (has_values or self.values is not None):
             return None  # A base set has no rows, or is not known on these rows.
         if self.cells.communicator.holds_all_rows:
@@ -715,17 +715,17 @@ class MeanIntervals(SampledIntervals):
         weight = np.ones(len(cells.rows)) if cells.rows.weight is None else cells.rows.weight
         result = np.zeros((len(cells.rows), span.stop - span.start))
         for k, a, term, view, inside, counted in self._terms(j):
-            w = weight if term.event.is_cost else view.weigh(weight)
+            w = weight if term.event.kind == "cost" else view.weigh(weight)
             w = w * inside[view.small_codes]
             if self.values is not None:
                 values: Array = self.values[:, term.event.cost(cells.levels_of(view))[0].argmax()]
-            elif term.event.is_loss:
+            elif term.event.kind == "loss":
                 assert self.loss is not None
                 values = self.loss
             else:
                 values = term.event.cost(cells.levels_of(view))[view.small_codes, self.decided]
             event = np.where(counted[view.small_codes], values, 0.0)
-            if term.event.is_cost:
+            if term.event.kind == "cost":
                 event = view.weigh(event)
             mean = w @ event / w.sum()
             result[:, k] += a * w * (event - mean) / w.sum()
@@ -749,7 +749,7 @@ class MeanIntervals(SampledIntervals):
         constant, slope = np.zeros((2, span.stop - span.start, *w.shape))
         for k, a, term, view, inside, counted in self._terms(j):
             event, of_loss = np.zeros((2, *w.shape))
-            if term.event.is_loss:
+            if term.event.kind == "loss":
                 of_loss += counted[:, None]
             else:
                 event += term.event.cost(cells.levels_of(view)) * counted[:, None]

@@ -39,7 +39,7 @@ def value_by_hand(expression, functionals, n_groups):
         table = table[:, len(of.rates) :]
         known = own[:, 0] if own.shape[1] == 1 else own[:, 0] / own[:, 1]
         pairs = [(i, j) for i in range(n_groups) for j in range(n_groups)]
-        if expression.has_reference:
+        if expression.reference is not None:
             pairs = [(i, n_groups - 1) for i in range(n_groups)]
         gaps.append(weight * max(abs(known[i] - known[j]) for i, j in pairs))
     if expression.p == math.inf:
