@@ -26,6 +26,7 @@ from sklearn.model_selection import train_test_split
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.cli.arguments import LIBRARIES, say
 from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.selectors import Column
 from gbm_constrained.data.fit_data import check_targets
 from gbm_constrained.data.splits import Times
 from gbm_constrained.data.validation import check_weight
@@ -246,7 +247,7 @@ def find_text_columns(constraints: Sequence[Constraint]) -> set[Any]:
     for constraint in constraints:
         expression = constraint.expression
         named += zip(expression.columns, expression.reference_group or (), strict=False)
-        named += [(c.name, c.value) for term in constraint.terms for c in term.columns]
+        named += [(c.name, c.value) for c in constraint.selectors if isinstance(c, Column)]
     return {name for name, value in named if isinstance(value, str)}
 
 

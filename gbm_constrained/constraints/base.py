@@ -23,8 +23,10 @@ from gbm_constrained.constraints.selectors import (
     Amount,
     BinResidual,
     ClassPosition,
+    Column,
     Columns,
     EventKind,
+    Mask,
     ReferenceModel,
     Selector,
     Term,
@@ -449,25 +451,6 @@ class Expression(WithoutArithmetic):
         )
 
 
-def _refuse_without_groups(expression: Expression) -> None:
-    """Refuse a rate of a group beside others where nothing names the group.
-
-    The mean rank of all rows is one half, and can be the reference of groups.
-    """
-    for rate in expression.rates:
-        for _, term in rate.terms:
-            event = term.event
-            has_group = expression.compares_groups and not (
-                expression.compares_with_overall and event.background == "others"
-            )
-            if event.group != "both" and not has_group:
-                raise TypeError(
-                    f"{expression}: {term} compares a group with other rows, and has no value "
-                    f"for all rows together: write gap({term.name}(), by=...), each(...) or "
-                    f"ratio(...), and name no reference=overall."
-                )
-
-
 @dataclass(frozen=True)
 class Constraint:
     """``expression <= bound`` or ``expression >= bound``.
@@ -551,7 +534,17 @@ class Constraint:
             raise ValueError(
                 f"{self.expression} does not depend on predictions: there is nothing to bound."
             )
-        _refuse_without_groups(self.expression)
+        for term in self.terms:
+            # The mean rank of all rows is one half, and can be the reference of groups.
+            has_group = self.expression.compares_groups and not (
+                self.expression.compares_with_overall and term.event.background == "others"
+            )
+            if term.event.group != "both" and not has_group:
+                raise TypeError(
+                    f"{self.expression}: {term} compares a group with other rows, and has no "
+                    f"value for all rows together: write gap({term.name}(), by=...), each(...) or "
+                    f"ratio(...), and name no reference=overall."
+                )
         coefficients = [a for rate in self.rates for a, _ in rate.terms]
         if not np.isfinite([*coefficients, *(rate.constant for rate in self.rates)]).all():
             raise ValueError(f"{self.expression} has a coefficient that is not finite.")
@@ -617,9 +610,15 @@ class Constraint:
         return tuple(model for term in self.terms for model in term.reference_models)
 
     @property
+    def selectors(self) -> tuple[Selector, ...]:
+        """Selectors of all rows that the constraint depends on."""
+        return tuple(selector for term in self.terms for selector in term.selectors)
+
+    @property
     def columns(self) -> tuple[Hashable, ...]:
         """Names of the columns whose groups are compared, or values select rows."""
-        return (*self.expression.columns, *(c.name for term in self.terms for c in term.columns))
+        selected = [part.name for part in self.selectors if isinstance(part, Column)]
+        return (*self.expression.columns, *selected)
 
     @property
     def data_sets(self) -> tuple[str, ...]:
@@ -629,7 +628,7 @@ class Constraint:
     @property
     def n_rows_held(self) -> tuple[int, ...]:
         """Lengths of the masks, decisions and amounts of single rows that the constraint holds."""
-        masks = [mask.n_samples for term in self.terms for mask in term.masks]
+        masks = [part.n_samples for part in self.selectors if isinstance(part, Mask)]
         masks += [amount.n_samples for amount in self.amounts if amount.packed]
         given = [m.decisions for m in self.reference_models if m.decisions is not None]
         return (*masks, *map(len, given))
@@ -637,7 +636,7 @@ class Constraint:
     @property
     def kinds(self) -> set[EventKind]:
         """What its rates are means of: pairs, which are never beside others, losses, and so on."""
-        return set[EventKind]().union(*(rate.kinds for rate in self.rates))
+        return {term.event.kind for term in self.terms}
 
     @property
     def is_of_scores(self) -> bool:
@@ -662,14 +661,9 @@ class Constraint:
         )
 
     @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest value of the expression over all predictions."""
-        return self.expression.range
-
-    @property
     def is_always_met(self) -> bool:
         """Whether the bound is the last value of the range, so that no decision violates it."""
-        low, high = self.range
+        low, high = self.expression.range
         return self.bound >= high if self.sense == "<=" else self.bound <= low
 
     @property
@@ -680,11 +674,8 @@ class Constraint:
     @property
     def is_binary(self) -> bool:
         """Whether the constraint names one of two classes by its position."""
-        return any(
-            isinstance(part, ClassPosition)
-            for term in self.terms
-            for part in (term.event.target, *term.selectors)
-        )
+        targets = [term.event.target for term in self.terms]
+        return any(isinstance(part, ClassPosition) for part in (*targets, *self.selectors))
 
     def value(self, functionals: Float) -> float:
         """Compute the value of the expression from its functionals.
@@ -695,28 +686,6 @@ class Constraint:
             Values of the functionals.
         """
         return self.expression.value(functionals, self.sense)
-
-    def rows(self, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
-        """Write the constraint as linear rows.
-
-        Parameters
-        ----------
-        at : sequence of int
-            Positions of the functionals.
-        names : sequence of str
-            Printed names of the functionals.
-        """
-        return self.expression.rows(self, at, names)
-
-    def branches(self, at: Sequence[int]) -> list[CurvedRow]:
-        """Write the constraint as rows of functions.
-
-        Parameters
-        ----------
-        at : sequence of int
-            Positions of the functionals.
-        """
-        return self.expression.branches(self, at)
 
     def __bool__(self) -> bool:
         raise TypeError(

@@ -96,8 +96,7 @@ def check_task(constraints: Iterable[Constraint], *, predicts_numbers: bool) -> 
                 f"numbers: bound a mean such as mean_loss('squared'), mean_prediction(), "
                 f"mean_residual(), share_above(c) or coverage()."
             )
-        selectors = [part for term in constraint.terms for part in term.selectors]
-        if predicts_numbers and any(isinstance(part, ClassSelector) for part in selectors):
+        if predicts_numbers and any(isinstance(s, ClassSelector) for s in constraint.selectors):
             raise ValueError(
                 f"{constraint} is taken over rows of a class, and targets of a regressor are "
                 f"numbers: select rows by a column, as in on={{'name': value}}."

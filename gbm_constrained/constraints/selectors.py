@@ -775,16 +775,6 @@ class Term:
         return tuple(key for key in keys if key is not None)
 
     @property
-    def columns(self) -> tuple[Column, ...]:
-        """Selectors of the user's restriction that are values of columns."""
-        return tuple(part for part in self.selectors if isinstance(part, Column))
-
-    @property
-    def masks(self) -> tuple[Mask, ...]:
-        """Selectors that are masks of rows."""
-        return tuple(part for part in self.selectors if isinstance(part, Mask))
-
-    @property
     def data_sets(self) -> tuple[str, ...]:
         """Names of the further data sets that the term is taken over."""
         return tuple(part.name for part in self.on if isinstance(part, DataSet))

@@ -292,7 +292,7 @@ def _is_open(rate: TooFewRows, interval: Float, minimum: int) -> bool:
         return False
     if rate.rows < max(MIN_ROWS, minimum):
         return True
-    has_costs = any(term.event.kind == "cost" for term in rate.constraint.terms)
+    has_costs = "cost" in rate.constraint.kinds
     return not has_costs and bool((rate.high - rate.low) / 2.0 > 0.15)
 
 

@@ -30,7 +30,7 @@ import numpy as np
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.comparisons import Grouped
-from gbm_constrained.constraints.selectors import Amount, Key
+from gbm_constrained.constraints.selectors import Amount, Column, Key
 from gbm_constrained.data.cells import MOST_CELLS, Cells, View
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.exceptions import UnavailableError
@@ -77,7 +77,8 @@ def needs_of(constraint: Constraint, rows: Rows) -> list[Key | Amount | None]:
     for term in constraint.terms:
         for source in set(term.data_sets) & set(rows.sources):
             amount = [term.amount.column] if term.amount is not None else []
-            for name in (*by, *(column.name for column in term.columns), *amount):
+            columns = [part.name for part in term.selectors if isinstance(part, Column)]
+            for name in (*by, *columns, *amount):
                 if not rows.has_column(source, name):
                     raise ValueError(
                         f"{constraint}: column {name!r} is not known of the rows of data set "
@@ -187,16 +188,16 @@ class _Compilation:
             for rate, group in functionals
         ]
         # Rows of costs are scaled as those of rates are: between 0 and 1.
-        has_costs = any(term.event.kind == "cost" for term in constraint.terms)
-        unit = self._find_width(terms, views) if has_costs else 1.0
+        unit = self._find_width(terms, views) if "cost" in constraint.kinds else 1.0
         at = range(start, len(self.terms))
         # A row with an undefined functional is left out.
-        for row in constraint.rows(at, names):
+        for row in constraint.expression.rows(constraint, at, names):
             defined = {k: a / unit for k, a in row.coefficients.items() if a != 0.0}
             right = row.bound / unit - sum(a * self.constant[k] for k, a in defined.items())
             if not np.isnan(right):
                 self.rows.append((defined, right, unit, row.name, len(self.spans) - 1))
-        for curved in constraint.branches(at) if constraint.expression.is_curved else ():
+        expression = constraint.expression
+        for curved in expression.branches(constraint, at) if expression.is_curved else ():
             if np.isnan([self.constant[k] for k in curved.at]).any():
                 continue
             curve = CurveDirections(curved, len(self.rows))

@@ -486,7 +486,9 @@ class LinearConstraints:
     @property
     def ranges(self) -> Float:
         """Smallest and largest value of what each constraint bounds, (n_constraints, 2)."""
-        return np.array([c.range for c in self.constraints], dtype=np.float64).reshape(-1, 2)
+        return np.array([c.expression.range for c in self.constraints], dtype=np.float64).reshape(
+            -1, 2
+        )
 
     @property
     def ranges_of_rates(self) -> Float:

@@ -383,7 +383,7 @@ class _CountedConstraint:
         among the 64 largest values: others lie far below.
         """
         f, constraint = self.functionals, self.constraint
-        branches = constraint.branches(range(f.size))
+        branches = constraint.expression.branches(constraint, range(f.size))
         known = [row for row in branches if not np.isnan(f[list(row.at)]).any()]
         known.sort(key=lambda row: -float(row.function.values(f[list(row.at)][:, None])[0]))
         levels = level_of_all(constraint, f.size, self.level), self.level
@@ -406,7 +406,7 @@ class _CountedConstraint:
     def _within_range(self, low: float, high: float) -> Float:
         """Clip an interval to the range; rounding must not leave the value outside."""
         value = self.constraint.value(self.functionals)
-        return np.clip([min(low, value), max(high, value)], *self.constraint.range)
+        return np.clip([min(low, value), max(high, value)], *self.constraint.expression.range)
 
     def _find_difference(self) -> Float | None:
         """Find the interval of the absolute difference of two functionals; None for others."""
