@@ -322,7 +322,7 @@ def largest(data, constraints):
     return max(abs(data.value(constraint)) for constraint in constraints)
 
 
-@random(25)
+@random(8)
 @given(seed=st.integers(0, 10_000))
 def test_examples_of_the_source_paper(seed):
     """Of two groups, by pairs: Appendix A, Examples 1 to 5, and the complement of Borkan et al."""
