@@ -696,20 +696,16 @@ class Constraint:
     def __str__(self) -> str:
         return self.expression.write_bound(self.sense, self.bound, exact=False)
 
-    def to_python(self) -> str:
-        """Write the Python that makes the constraint."""
-        bound = self.expression.write_bound(self.sense, self.bound, exact=True)
-        return self._with_priority(bound)
-
     def __repr__(self) -> str:
         """Write the Python that makes the constraint, if there is such a text."""
         try:
             return self.to_python()
         except NotTextError:
-            return self._with_priority(str(self))
+            return self.to_python(exact=False)
 
-    def _with_priority(self, bound: str) -> str:
-        """Write a bound with its priority, unless it has the defaults."""
+    def to_python(self, *, exact: bool = True) -> str:
+        """Write the Python that makes the constraint, or its short form where asked."""
+        bound = self.expression.write_bound(self.sense, self.bound, exact=exact)
         if self.priority == 1 and self.violation_weight == 1.0:
             return bound
         weight = f", weight={write_number(self.violation_weight)}"
@@ -830,11 +826,6 @@ class Rate(Expression):
             parts.append((a, term.to_python(name, normalize)))
         return write_sum(parts, constant, write_number)
 
-    def _in_brackets(self, text: str) -> str:
-        """Put a text of the rate into brackets if it is that of a sum or a multiple."""
-        is_term = len(self.terms) == 1 and self.terms[0][0] == 1.0 and not self.constant
-        return text if is_term else f"({text})"
-
     def _plus(self, other: Any, factor: float) -> Rate:
         if is_number(other):
             if not is_finite(other):
@@ -900,7 +891,7 @@ class Rate(Expression):
                 f"order of scores: compare groups by ratio(rate, by=...), or bound differences."
             )
         if isinstance(other, Rate):
-            return Quotient(_name_quotient(self, other), self, other)
+            return Quotient(_write_quotient(self, other), self, other)
         if not is_number(other):
             return NotImplemented
         if not other or not is_finite(other):
@@ -953,13 +944,13 @@ class Quotient(Expression):
         if name in ("f1", "precision"):
             name = f"{name_with_label(name, label)}{bracket}{rows}"
         else:
-            name = _name_quotient(numerator, denominator)
+            name = _write_quotient(numerator, denominator)
         return Quotient(name, numerator, denominator)
 
     def to_python(self) -> str:
         """Write the division that makes the quotient, or the call of its function."""
-        if self.name == _name_quotient(*self.rates):
-            return " / ".join(rate._in_brackets(rate.to_python()) for rate in self.rates)
+        if self.name == _write_quotient(*self.rates):
+            return _write_quotient(*self.rates, write=Rate.to_python)
         name = re.split(r"[(\[]", self.name)[0]
         normalize = "pred" if name == "confusion" else None
         return self.numerator.terms[0][1].to_python(name, normalize)
@@ -994,7 +985,7 @@ class Quotient(Expression):
     def values(self, functionals: Float) -> Float:
         """Compute the quotients, NaN where the denominator is zero."""
         numerator, denominator = functionals
-        is_known = np.abs(denominator) > 1e-12
+        is_known = np.abs(denominator) > ROUNDING
         return np.where(is_known, numerator / np.where(is_known, denominator, 1.0), np.nan)
 
     def gradient(self, functionals: Float) -> Float:
@@ -1017,9 +1008,11 @@ class Quotient(Expression):
         return self.name
 
 
-def _name_quotient(numerator: Rate, denominator: Rate) -> str:
+def _write_quotient(*rates: Rate, write: Callable[[Rate], str] = str) -> str:
     """Write a quotient of rates, sums and multiples in brackets."""
-    return " / ".join(rate._in_brackets(str(rate)) for rate in (numerator, denominator))
+    is_term = [len(r.terms) == 1 and r.terms[0][0] == 1.0 and not r.constant for r in rates]
+    texts = zip(map(write, rates), is_term, strict=True)
+    return " / ".join(text if is_single else f"({text})" for text, is_single in texts)
 
 
 @dataclass(frozen=True, repr=False)

@@ -74,10 +74,8 @@ from gbm_constrained.constraints.base import (
 from gbm_constrained.constraints.comparisons import overall
 from gbm_constrained.constraints.selectors import (
     Correct,
-    Event,
     Misclassified,
     Predicted,
-    Selector,
     as_selectors,
     name_with_label,
     to_python_scalar,
@@ -199,7 +197,8 @@ class CoverageDifference(OfShares):
         """The difference of each class."""
         labels = self.classes or ()
         if self.targets is None:
-            return tuple(map(_difference, labels))
+            joint = map(_joint_rates, labels)
+            return tuple(more - missed for _, more, missed in joint)
         # There are no labels before they are known.
         pairs = zip(labels, self.targets.tolist(), strict=False)
         return tuple(rates.selection_rate(label) - target for label, target in pairs)
@@ -242,7 +241,10 @@ class CoverageDivergence(OfShares):
         """The share of predictions of each class, and the share of labels if it is the target."""
         labels = self.classes or ()
         predicted = tuple(rates.selection_rate(label) for label in labels)
-        return predicted if self.to is not None else (*predicted, *map(_share, labels))
+        if self.to is not None:
+            return predicted
+        # No decision changes the share of the labels.
+        return (*predicted, *(right + missed for right, _, missed in map(_joint_rates, labels)))
 
     def _parts(self, functionals: Float) -> tuple[Float, Float]:
         """Split functionals into the shares of predictions and the targets."""
@@ -277,23 +279,18 @@ class CoverageDivergence(OfShares):
         return np.concatenate([-ratio, of_target])
 
 
-def _joint_rate(name: str, event: Event, label: Hashable, where: Selector) -> Rate:
-    """Make the share of all rows in which a class meets an event."""
-    return rates.make_rate(name_with_label(name, label), event, where=(where,))
-
-
-def _difference(label: Hashable) -> Rate:
-    """Make the share of predictions of a class less the share of its labels."""
+def _joint_rates(label: Hashable) -> tuple[Rate, Rate, Rate]:
+    """Make the shares of all rows that a class is found in, found in wrongly, and missed in."""
     negative, positive = rates.classes_of(label)
-    more = _joint_rate("false_positives", Predicted(positive), label, negative)
-    return more - _joint_rate("false_negatives", Misclassified(), label, positive)
-
-
-def _share(label: Hashable) -> Rate:
-    """Make the share of the labels of a class, which no decision changes."""
-    positive = rates.classes_of(label)[1]
-    right = _joint_rate("true_positives", Correct(), label, positive)
-    return right + _joint_rate("false_negatives", Misclassified(), label, positive)
+    right, more, missed = (
+        rates.make_rate(name_with_label(name, label), event, where=(where,))
+        for name, event, where in (
+            ("true_positives", Correct(), positive),
+            ("false_positives", Predicted(positive), negative),
+            ("false_negatives", Misclassified(), positive),
+        )
+    )
+    return right, more, missed
 
 
 def read_targets(preset: str, to: Any) -> Targets:
