@@ -262,9 +262,14 @@ def test_what_test_rows_lack_is_said_before_training(constraint, more, message, 
         gc.tradeoff_curve(booster(NeverTrained), X, y, [0.5], constraint=constraint, **given)
 
 
-@pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
-@pytest.mark.parametrize("measure_on", ["crossfit", "holdout"])
-@pytest.mark.parametrize("of", [gc.ConstrainedXGBClassifier, gc.ConstrainedLGBMClassifier])
+@pytest.mark.parametrize(
+    ("of", "measure_on", "guarantee"),
+    [
+        (gc.ConstrainedXGBClassifier, "crossfit", "expected"),
+        (gc.ConstrainedXGBClassifier, "holdout", "high_probability"),
+        (gc.ConstrainedLGBMClassifier, "crossfit", "high_probability"),
+    ],
+)
 def test_a_guarantee_beyond_the_rows_is_refused_before_training(of, measure_on, guarantee, data):
     """The tightest bound is trained last, and refused first: no model is trained in vain."""
     X, y = data[:2]
