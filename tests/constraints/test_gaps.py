@@ -64,7 +64,7 @@ def norms(draw):
 
 
 @given(norms())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_the_value_is_that_of_the_definition_and_of_the_worst_row(drawn):
     expression, functionals, n_groups = drawn
     constraint = expression <= 0.1
@@ -97,7 +97,7 @@ def differences_of(function, own):
 
 
 @given(norms())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_derivatives_are_finite_differences(drawn):
     expression, functionals, _ = drawn
     for row in expression.branches(expression <= 0.1, range(functionals.size)):
@@ -119,7 +119,7 @@ def test_derivatives_are_finite_differences(drawn):
 
 
 @given(norms())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_texts_are_read_as_the_same_constraint(drawn):
     expression, _, _ = drawn
     constraint = expression <= 0.05

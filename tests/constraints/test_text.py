@@ -301,7 +301,7 @@ def check_text(constraint):
     assert hash(again) == hash(constraint)
 
 
-test_what_is_written_is_read_as_the_same = random(120)(given(constraints())(check_text))
+test_what_is_written_is_read_as_the_same = random(80)(given(constraints())(check_text))
 test_hundreds_are_read_as_the_same = pytest.mark.slow(
     random(700)(given(constraints())(check_text))
 )
@@ -572,7 +572,7 @@ def mutated(draw):
 PIECED = st.lists(st.sampled_from(PIECES), max_size=15).map("".join)
 
 
-@random(900)
+@random(500)
 @given(st.text(max_size=60) | PIECED | mutated())
 def test_any_text_is_read_or_refused(text):
     anything(text)
