@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,18 +28,13 @@ from gbm_constrained.metrics.text import parse_metric
 from gbm_constrained.problem.compiler import compile_constraints
 
 
-class Stated(NamedTuple):
-    """What the options of a command say in the language of constraints."""
+def read_language(
+    options: argparse.Namespace, labels: Sequence[Label] | None = None
+) -> tuple[tuple[Constraint, ...], dict[str, Any], list[Any]]:
+    """Parse the constraints, the objective of a fit, and the metrics that an audit measures.
 
-    constraints: tuple[Constraint, ...]
-    objective: dict[str, Any]  # The arguments `maximize` and `minimize` of a fit.
-    metrics: list[Any]  # Metrics that an audit measures.
-
-
-def read_language(options: argparse.Namespace, labels: Sequence[Label] | None = None) -> Stated:
-    """Parse the constraints, the objective and the metrics of a command.
-
-    Given labels, other labels are refused.
+    The objective is one of the arguments ``maximize`` and ``minimize``, if there is any. Given
+    labels, other labels are refused.
     """
     known = None if labels is None else {label: label for label in labels}
 
@@ -56,7 +51,7 @@ def read_language(options: argparse.Namespace, labels: Sequence[Label] | None = 
     objective = {name: metric for name, metrics in found.items() for metric in metrics}
     read_objective(objective.get("maximize"), objective.get("minimize"))
     completed = tuple(complete_groups(constraint, options) for constraint in constraints)
-    return Stated(completed, objective, parse("metric", parse_metric))
+    return completed, objective, parse("metric", parse_metric)
 
 
 def refuse_options_of_classes(options: argparse.Namespace, reason: str) -> None:

@@ -116,16 +116,15 @@ def _print_warnings() -> Iterator[None]:
 
 def run_fit(options: argparse.Namespace) -> int:
     """Train a model, write it, and audit the written model on the rows held out."""
-    stated = read_language(options)  # An error in the text comes before a large table is read.
-    predicts_numbers = is_regression(stated.constraints, options)
+    # An error in the text comes before a large table is read.
+    constraints, objective, metrics = read_language(options)
+    predicts_numbers = is_regression(constraints, options)
     check_input("DATA", options.data)
     kind = ESTIMATORS[options.library, predicts_numbers]
     parameters = read_parameters(options, kind)
     _check_options(options)
-    used = bound_metrics([*stated.objective.values(), *stated.metrics])
-    table, rows = read_rows(
-        options, (*stated.constraints, *used), predicts_numbers=predicts_numbers
-    )
+    used = (*constraints, *bound_metrics([*objective.values(), *metrics]))
+    table, rows = read_rows(options, used, predicts_numbers=predicts_numbers)
     y = rows.y
     labels = find_labels_to_learn(options, y, predicts_numbers=predicts_numbers)
     positive = find_positive(options, labels)
@@ -204,12 +203,12 @@ def run_audit(options: argparse.Namespace) -> int:
     used = (*(stated or constraints), *bound_metrics(asked))
     table, rows = read_rows(options, used, predicts_numbers=model.predicts_numbers, model=model)
     labels = _find_labels(options, model, rows.y)
-    named = read_language(options, labels)
-    constraints = named.constraints or constraints
+    named, _, metrics = read_language(options, labels)
+    constraints = named or constraints
     if options.constraint or options.positive is not None:
         # The positive class of the training does not matter to other constraints.
         model.positive = find_positive(options, labels)
-    metrics = named.metrics or asked
+    metrics = metrics or asked
     if not constraints and not metrics:
         raise ValueError(
             f"{options.model} has no constraints with it: give at least one --constraint. "
