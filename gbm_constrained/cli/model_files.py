@@ -216,7 +216,11 @@ class ModelFile:
             if name in categories:
                 known = categories[name]
                 if are_texts(known):  # A table may hold these texts as numbers.
-                    values = values.map(_write_value, na_action="ignore")
+                    # pandas makes whole numbers beside NaN floats.
+                    values = values.map(
+                        lambda v: str(int(v) if isinstance(v, float) and v.is_integer() else v),
+                        na_action="ignore",
+                    )
                 X[name] = pd.Categorical(values.where(values.isin(known)), categories=known)
                 if X[name].isna().all() and not values.isna().all():
                     raise ValueError(
@@ -266,11 +270,6 @@ class ModelFile:
                     f"trained on."
                 )
         return [columns[name][0] for name in self.features]
-
-
-def _write_value(value: Any) -> str:
-    """Write a value as in a table of texts; pandas makes whole numbers beside NaN floats."""
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 class XGBoostModel(ModelFile):

@@ -417,7 +417,7 @@ def find_amounts(amount: Amount, rows: Rows) -> Float:
             f"weight={amount} counts amounts, and the rows are on several machines, whose sums "
             f"of amounts depend on how the rows are dealt: train on one machine, or count rows."
         )
-    if amount.is_array:
+    if amount.packed:
         if rows.like is not None:
             raise UnavailableError("amounts were given for training rows")
         if amount.n_samples != rows.n_training:

@@ -354,7 +354,7 @@ def violation_p_values(
     compiled: LinearConstraints, cells: Cells, counts: CellCounts, functionals: Float
 ) -> Float:
     """Compute the p-value of the violation of each constraint, of decisions or of pair rates."""
-    is_pair = [constraint.is_pair for constraint in compiled.constraints]
+    is_pair = ["pair" in constraint.kinds for constraint in compiled.constraints]
     of_pairs = pair_p_values(compiled, cells, functionals)
     return np.where(is_pair, of_pairs, constraint_p_values(compiled, counts))
 
@@ -362,7 +362,7 @@ def violation_p_values(
 def _make_test(rows: EvaluationSet, margin: Array) -> Callable[[Choice], float]:
     """Make the test of shifted scores: the largest p-value of the guaranteed constraints."""
     tested = find_first_constraints(rows.compiled)
-    tested &= [not constraint.is_pair for constraint in rows.compiled.constraints]
+    tested &= ["pair" not in constraint.kinds for constraint in rows.compiled.constraints]
 
     def test_pairs(scores: Array) -> float:
         if not rows.compiled.pair_blocks:
@@ -541,12 +541,12 @@ def _list_reasons(
         ]
     return [
         (
-            constraint.has_loss,
+            "loss" in constraint.kinds,
             "a mean loss may be as large as it likes. Bound an error rate, or leave the guarantee "
             "out.",
         ),
         (
-            constraint.is_pair and is_expected,
+            "pair" in constraint.kinds and is_expected,
             "it compares scores, whose order no threshold changes, and a threshold is all that "
             "this guarantee chooses. Use guarantee='high_probability', which certifies the scores "
             "as they are, or leave the guarantee out.",

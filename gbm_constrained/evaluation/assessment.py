@@ -1039,7 +1039,7 @@ def _find_broken_by_shift(scored: ScoredRows, choice: Choice, values: Float) -> 
     The shift is chosen by what decisions do, and mean losses are of probabilities.
     """
     rows, compiled = scored.rows, scored.rows.compiled
-    is_loss: Bool = np.array([constraint.is_loss for constraint in compiled.constraints], bool)
+    is_loss: Bool = np.array([c.kinds == {"loss"} for c in compiled.constraints], bool)
     if not (choice.shift.any() and is_loss.any()):
         return np.full(is_loss.size, np.nan)
     margin = scored.margins(choice.rounds)

@@ -530,15 +530,15 @@ def check_scored(models: Mapping[str, Any], constraints: Sequence[Constraint]) -
     for constraint, (name, model) in itertools.product(constraints, models.items()):
         has_decisions, has_probabilities = (_has_method(model, method) for method in SCORES)
         missing = ""
-        if constraint.has_loss and not has_probabilities:
+        if "loss" in constraint.kinds and not has_probabilities:
             missing = f"needs probabilities, and {name} has no predict_proba: {wrap} error_rate() "
             missing += "instead."
-        elif constraint.is_pair and not (has_decisions or has_probabilities):
+        elif "pair" in constraint.kinds and not (has_decisions or has_probabilities):
             missing = (
                 f"compares scores, and {name} has neither decision_function nor predict_proba: "
                 f"give a classifier with one of them, or bound {rate}"
             )
-        elif constraint.is_calibration and not has_probabilities:
+        elif "residual" in constraint.kinds and not has_probabilities:
             missing = f"is about probabilities, and {name} has no predict_proba: {wrap} {rate}"
         if missing:
             raise TypeError(f"{constraint} {missing}")

@@ -288,9 +288,9 @@ def weight_of_rows(sample_weight: Any, y: Any) -> Any:
 def _refuse_tables(compiled: LinearConstraints) -> None:
     """Refuse pair rates and calibration errors where decisions alone are moved."""
     for constraint in compiled.constraints:
-        if constraint.is_calibration:
+        if "residual" in constraint.kinds:
             why = "is about probabilities, which no threshold changes"
-        elif constraint.is_pair:
+        elif "pair" in constraint.kinds:
             why = "compares scores, whose order no threshold changes"
         else:
             continue

@@ -170,7 +170,7 @@ class MetricProblem:
         at = slice(spans[0].start, spans[-1].stop)
         terms = [term for c in self.metric.constraints for term in c.terms]
         unit = 0.0
-        if self.metric.kind == "linear" and any(term.event.is_cost for term in terms):
+        if self.metric.kind == "linear" and any(term.event.kind == "cost" for term in terms):
             parts = [part for of_one in self.compiled.terms[at] for part in of_one or ()]
             unit = float(sum(abs(part.coefficient) for part in parts))
         return MetricLoss(self.metric, at, self.compiled.constant.size, unit or 1.0)

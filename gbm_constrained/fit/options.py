@@ -621,7 +621,7 @@ class SolverOptions:
         _check_priorities(constraints, own)
         for constraint in constraints:
             # A linear model has no shift, and no such option.
-            if constraint.is_calibration and own.get("probabilities") == "shifted":
+            if "residual" in constraint.kinds and own.get("probabilities") == "shifted":
                 raise ValueError(
                     f"{constraint} bounds probabilities, and probabilities='shifted' moves them "
                     f"by the shift of the threshold: use probabilities='calibrated', which keeps "

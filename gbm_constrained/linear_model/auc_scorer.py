@@ -660,7 +660,7 @@ def check_parameters(estimator: Any) -> tuple[Constraint, ...]:
     check_linear(constraints)
     refuse_priorities(constraints, "pair rates all keep their bounds: leave with_priority out")
     for constraint in constraints:
-        if not constraint.is_pair:
+        if "pair" not in constraint.kinds:
             raise ValueError(
                 f"constraints: {constraint} is no rule on pair rates, and this method knows no "
                 f"others: bound auc(), cross_auc() or mean_rank(), or use "

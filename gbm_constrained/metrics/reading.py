@@ -136,12 +136,12 @@ def read_metric(name: str, given: Any) -> Metric:
             f"metric(function, kind='other')."
         )
     if isinstance(given, (Rate, Quotient)):
-        if any(term.event.is_pair for rate in given.rates for _, term in rate.terms):
+        if any(term.event.kind == "pair" for rate in given.rates for _, term in rate.terms):
             raise ValueError(
                 f"{name}={given} is about the order of scores, and no function of the confusion "
                 f"matrix: bound it as a constraint, such as auc() >= 0.9."
             )
-        if any(term.event.is_loss for rate in given.rates for _, term in rate.terms):
+        if any(term.event.kind == "loss" for rate in given.rates for _, term in rate.terms):
             raise ValueError(
                 f"{name}={given} is a mean loss of probabilities, and the classifier trains for "
                 f"its own: leave it out, or bound it as a constraint."

@@ -30,7 +30,7 @@ import numpy as np
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.comparisons import Grouped
-from gbm_constrained.constraints.selectors import Amount, Key
+from gbm_constrained.constraints.selectors import Amount, Column, Key
 from gbm_constrained.data.cells import MOST_CELLS, Cells, View
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.exceptions import UnavailableError
@@ -77,7 +77,8 @@ def needs_of(constraint: Constraint, rows: Rows) -> list[Key | Amount | None]:
     for term in constraint.terms:
         for source in set(term.data_sets) & set(rows.sources):
             amount = [term.amount.column] if term.amount is not None else []
-            for name in (*by, *(column.name for column in term.columns), *amount):
+            columns = [part.name for part in term.selectors if isinstance(part, Column)]
+            for name in (*by, *columns, *amount):
                 if not rows.has_column(source, name):
                     raise ValueError(
                         f"{constraint}: column {name!r} is not known of the rows of data set "
@@ -109,7 +110,7 @@ def compile_constraints(
     """
     needs: list[list[Key | Amount | None] | None] = []
     for constraint in constraints:
-        if constraint.is_pair and not rows.machine.communicator.holds_all_rows:
+        if "pair" in constraint.kinds and not rows.machine.communicator.holds_all_rows:
             raise ValueError(
                 f"{constraint} compares the scores of pairs of rows, which may be on different "
                 f"machines: train on one machine, or leave the constraint out."
@@ -187,21 +188,23 @@ class _Compilation:
             for rate, group in functionals
         ]
         # Rows of costs are scaled as those of rates are: between 0 and 1.
-        has_costs = any(term.event.is_cost for term in constraint.terms)
         unit = 1.0
-        if has_costs:  # The largest difference that decisions make to functionals.
+        if (
+            "cost" in constraint.kinds
+        ):  # The largest difference that decisions make to functionals.
             own, cells = [view.cells for view in views.values()], self.cells
             table = tabulate(terms, cells.weight, cells.classes.size, (), ())["predicted"]
             widths = np.ptp(table.toarray().reshape(len(terms), len(cells), -1), axis=2)
             unit = max(sum(float(of[at].sum()) for at in own) for of in widths) or 1.0
         at = range(start, len(self.terms))
         # A row with an undefined functional is left out.
-        for row in constraint.rows(at, names):
+        for row in constraint.expression.rows(constraint, at, names):
             defined = {k: a / unit for k, a in row.coefficients.items() if a != 0.0}
             right = row.bound / unit - sum(a * self.constant[k] for k, a in defined.items())
             if not np.isnan(right):
                 self.rows.append((defined, right, unit, row.name, len(self.spans) - 1))
-        for curved in constraint.branches(at) if constraint.expression.is_curved else ():
+        expression = constraint.expression
+        for curved in expression.branches(constraint, at) if expression.is_curved else ():
             if np.isnan([self.constant[k] for k in curved.at]).any():
                 continue
             curve = CurveDirections(curved, len(self.rows))

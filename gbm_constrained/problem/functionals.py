@@ -263,12 +263,12 @@ def _describe(
                 f"for each."
             )
         return MeanResidual(coefficient, at[0], event.bins, event.position)
-    if event.is_loss:
+    if event.kind == "loss":
         return WeightedLoss(coefficient, at[0])
     inside, happens = bases[0], event.cost(cells.levels_of(view))
     largest = None if term.amount is None else term.amount.largest
     mean = None
-    if event.is_cost:
+    if event.kind == "cost":
         unit = max(map(abs, event.range))
         happens, coefficient = happens / unit, coefficient * unit
         if term.amount is not None:  # Costs are divided by rows. Their mean has no exact test.
@@ -310,7 +310,7 @@ def _base_set(
         inside &= cells.in_objective[view.cells]
     needs_labels = about_labels or term.where or term.event.needs_labels
     if needs_labels and count[inside & (labels < 0)].any():
-        is_mean = term.event.is_row_function
+        is_mean = term.event.kind == "number"
         other = "mean_prediction or share_above" if is_mean else "selection_rate or churn"
         raise ValueError(
             f"{term} needs labels, which rows of a data set do not have: give it as "

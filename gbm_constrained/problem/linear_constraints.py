@@ -459,7 +459,9 @@ class LinearConstraints:
     @property
     def ranges(self) -> Float:
         """Smallest and largest value of what each constraint bounds, (n_constraints, 2)."""
-        return np.array([c.range for c in self.constraints], dtype=np.float64).reshape(-1, 2)
+        return np.array([c.expression.range for c in self.constraints], dtype=np.float64).reshape(
+            -1, 2
+        )
 
     @property
     def ranges_of_rates(self) -> Float:
@@ -494,7 +496,7 @@ class LinearConstraints:
         found = [np.zeros(0, dtype=np.intp)]
         for constraint, own, theirs in zip(self.constraints, self.spans, other.spans, strict=True):
             at = theirs.start + np.arange(own.stop - own.start)
-            if constraint.expression.has_reference:
+            if constraint.expression.reference is not None:
                 n = len(constraint.rates)
                 at[-n:] = theirs.stop - n + np.arange(n)  # The reference comes last.
             found.append(at)
@@ -620,7 +622,7 @@ class LinearConstraints:
                 at = span.start + of_groups
                 own = 1.0 / (1.0 + rows[of_groups] / np.maximum(n_rows[at], 1.0))
                 towards = mass[at] / mass[at].sum() if mass[at].any() else mass[at]
-                if constraint.expression.has_reference:
+                if constraint.expression.reference is not None:
                     own[-1] = 1.0
                     towards = np.eye(at.size)[-1]
                 mixing[np.ix_(at, at)] = np.diag(own) + (1.0 - own)[:, None] * towards

@@ -236,12 +236,11 @@ def _write_term(term: selectors.Term, member: Member | None) -> str:
     given = [_write_selector(s) for s in (*term.rows, *term.on)]
     if member is not None:
         given.append(EQUAL.join(member))
-    is_mean = event.is_loss or event.is_cost or event.is_residual
-    is_mean |= isinstance(event, rates.RowFunction) and not event.is_step
+    is_mean = event.kind != "decision" and not getattr(event, "is_step", False)
     name, ends = ("E", "[]") if is_mean else ("P", "()")
     sign = f"<mi>{name}</mi>"
     inside = [_write_event(event), *map(_write_selector, term.where)]
-    if term.amount is not None and event.is_cost:
+    if term.amount is not None and event.kind == "cost":
         inside[0] = f"{_text(term.amount)}{TIMES}{inside[0]}"
     elif term.amount is not None:
         sign = f"<msub>{sign}{_text(term.amount)}</msub>"

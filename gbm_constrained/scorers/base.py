@@ -947,7 +947,7 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedMixin):
             is_beside = fit.options.probabilities == "calibrated"
             if shift.any() and is_beside:
                 self._threshold = shift
-            if any(constraint.is_calibration for constraint in fit.options.constraints):
+            if any("residual" in constraint.kinds for constraint in fit.options.constraints):
                 self.adjustment_ = model.affine.as_series()
             if (offsets := model.offsets) is not None:
                 groups = offsets.groups_of(fit.data.rows)

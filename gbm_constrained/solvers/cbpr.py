@@ -286,7 +286,7 @@ class CBPR(SolverMethod):
     def supports(self, constraints: LinearConstraints, iterate: str = "last") -> str | None:
         """Explain why CBPR has no such iterate; None where it has."""
         if constraints.pair_blocks:
-            of_pairs = next(c for c in constraints.constraints if c.is_pair)
+            of_pairs = next(c for c in constraints.constraints if "pair" in c.kinds)
             return (
                 f"CBPR is for mean losses and rates of decisions, and {of_pairs} compares scores: "
                 f"use solver='abpp', without differences of mean losses beside it."

@@ -382,7 +382,7 @@ class _CountedConstraint:
         among the 64 largest values: others lie far below.
         """
         f, constraint = self.functionals, self.constraint
-        branches = constraint.branches(range(f.size))
+        branches = constraint.expression.branches(constraint, range(f.size))
         known = [row for row in branches if not np.isnan(f[list(row.at)]).any()]
         known.sort(key=lambda row: -float(row.function.values(f[list(row.at)][:, None])[0]))
         levels = level_of_all(constraint, f.size, self.level), self.level
@@ -405,7 +405,7 @@ class _CountedConstraint:
     def _within_range(self, low: float, high: float) -> Float:
         """Clip an interval to the range; rounding must not leave the value outside."""
         value = self.constraint.value(self.functionals)
-        return np.clip([min(low, value), max(high, value)], *self.constraint.range)
+        return np.clip([min(low, value), max(high, value)], *self.constraint.expression.range)
 
     def _find_difference(self) -> Float | None:
         """Find the interval of the absolute difference of two functionals; None for others."""
@@ -535,7 +535,7 @@ class CalibrationIntervals(SampledIntervals):
         """Find the intervals from mean residuals f and their standard errors."""
         constraint = self.compiled.constraints[j]
         bins = constraint.rates
-        if not constraint.is_calibration:
+        if "residual" not in constraint.kinds:
             return None
         errors = self._standard_errors(j)
         of_residuals = _normal(f, errors, [rate.range for rate in bins], level)
@@ -644,7 +644,7 @@ class MeanIntervals(SampledIntervals):
     def of_constraint(self, j: int, f: Float, level: float) -> tuple[Float, Float] | None:
         """Find the intervals from means f and the covariance of their random errors."""
         constraint = self.compiled.constraints[j]
-        has_values = constraint.has_loss or constraint.has_costs_of_amounts
+        has_values = "loss" in constraint.kinds or constraint.has_costs_of_amounts
         if not np.isfinite(f).all() or not (has_values or self.values is not None):
             return None  # A base set has no rows, or is not known on these rows.
         influence, communicator = self.influence(j), self.cells.communicator
@@ -715,17 +715,17 @@ class MeanIntervals(SampledIntervals):
         weight = np.ones(len(cells.rows)) if cells.rows.weight is None else cells.rows.weight
         result = np.zeros((len(cells.rows), span.stop - span.start))
         for k, a, term, view, inside, counted in self._terms(j):
-            w = weight if term.event.is_cost else view.weigh(weight)
+            w = weight if term.event.kind == "cost" else view.weigh(weight)
             w = w * inside[view.small_codes]
             if self.values is not None:
                 values: Array = self.values[:, term.event.cost(cells.levels_of(view))[0].argmax()]
-            elif term.event.is_loss:
+            elif term.event.kind == "loss":
                 assert self.loss is not None
                 values = self.loss
             else:
                 values = term.event.cost(cells.levels_of(view))[view.small_codes, self.decided]
             event = np.where(counted[view.small_codes], values, 0.0)
-            if term.event.is_cost:
+            if term.event.kind == "cost":
                 event = view.weigh(event)
             total, of_events = w.sum(), w @ event
             if not cells.communicator.holds_all_rows:

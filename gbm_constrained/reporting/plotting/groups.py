@@ -257,8 +257,8 @@ def _comparison_of(given: Any) -> Any:
 
 def _with_vacuous_bound(expression: Expression) -> Constraint:
     """Bound an expression so that all decisions meet the constraint."""
-    sense = expression.senses[-1]
-    bound = expression.least_bound if sense == ">=" else expression.range[1]
+    sense = expression.bounded_value.senses[-1]
+    bound = expression.bounded_value.accepted[0] if sense == ">=" else expression.range[1]
     return Constraint(expression, sense, bound if math.isfinite(bound) else 1.0)
 
 
