@@ -39,7 +39,8 @@ from gbm_constrained import ConstrainedLGBMClassifier, label
 from gbm_constrained.datasets import load_adult, load_compas
 from gbm_constrained.linear_model import ConstrainedLogisticRegression
 from gbm_constrained.metrics import BlackBox, surrogate
-from gbm_constrained.scorers.lightgbm.models import LGBMTreeWeights
+from gbm_constrained.scorers.lightgbm import models
+from gbm_constrained.scorers.trained_models import TreeWeights
 from gbm_constrained.solvers import AdaptiveSurrogates
 from gbm_constrained.solvers.black_box import LinearSpace, find_shift
 
@@ -293,7 +294,7 @@ def minimize_by_strategy(loss: str, seed: int) -> Figures:
     """
     split = split_noisy_labels(seed, 500)
     model = lgb.LGBMClassifier(**TREES).fit(*split.training[:2])
-    weights = LGBMTreeWeights(model)
+    weights = TreeWeights(models, model)
 
     def columns(part: Part) -> Any:
         groups = part.group.to_numpy()

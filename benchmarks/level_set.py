@@ -29,17 +29,14 @@ from sweep_rules import area
 
 from gbm_constrained.linear_model.auc_scorer import LinearScore, SigmoidNetwork
 from gbm_constrained.solvers.level_set import (
-    DualGeometry,
-    LevelSchedule,
     LevelSetSearch,
-    Primal,
+    PairRule,
+    PairTerm,
     SaddleProblem,
     SquareSurrogate,
-    bound_difference,
     density_ratios,
     find_optimum,
     follow_levels,
-    follow_proximal_points,
     shuffled_batches,
 )
 
@@ -98,15 +95,18 @@ def measure(method: str, metric: str, kappa: float) -> Figures:
     """Train a score, and measure it on the test rows."""
     training, test = tables()
     ratios = density_ratios(training.members)
-    surrogate = SquareSurrogate.of(bound_difference(*METRICS[metric], kappa), 9)
+    first, second = METRICS[metric]
+    rules = [
+        PairRule((PairTerm(sign, *first), PairTerm(-sign, *second)), kappa) for sign in (1.0, -1.0)
+    ]
+    surrogate = SquareSurrogate.of(rules, 9)
     start = time.perf_counter()
     if method == "exact":
-        found = find_optimum(surrogate, training.X, ratios)
-        values, scores = [found.values], test.X @ found.weights
+        weights, _, found = find_optimum(surrogate, training.X, ratios)
+        values, scores = [found], test.X @ weights
     else:
         values, scores = run_levels(method, surrogate, training.X, ratios, test.X)
     seconds = time.perf_counter() - start
-    first, second = METRICS[metric]
     return {
         "objective": float(values[-1][0]),
         "violation": float(max((found - surrogate.limits)[1:].max() for found in values)),
@@ -123,25 +123,18 @@ def run_levels(
     """Run the level-set method; return the functions at each level, and the last test scores."""
     random_state = np.random.RandomState(0)
     score = SigmoidNetwork.of(X, 10) if method == "network" else LinearScore.of(X)
-    start = Primal(score.start(random_state), np.zeros(2 * surrogate.n_pairs))
-    steps = 0.5, 2.0, score.mean_squared_gradient(start.parameters, X), 100
-    geometry = DualGeometry(surrogate.owner, surrogate.n_functions, 3.0)
-    problem = SaddleProblem(
-        surrogate, score, geometry, *steps, 1e-5 if method == "network" else 0.0
+    parameters, is_network = score.start(random_state), method == "network"
+    steps = 3.0, 0.5, 2.0, score.mean_squared_gradient(parameters, X), 100
+    problem = SaddleProblem(surrogate, score, *steps, 1e-5 if is_network else 0.0)
+    ends = (
+        (40_000, 1.0, 5e-3, 10)
+        if method in ("batches", "single rows")
+        else (200_000, 2.0, 5e-3, 40)
     )
-    is_short = method in ("batches", "single rows")
-    schedule = LevelSchedule(
-        40_000 if is_short else 200_000, 100, 1.0 if is_short else 2.0, 5e-3,
-        10 if is_short else 40,
-    )  # fmt: skip
+    search = LevelSetSearch(problem, problem.start(parameters), 0.5, *ends)
     batches = shuffled_batches(len(X), 1 if method == "single rows" else 100, random_state)
-    levels = (
-        follow_proximal_points(problem, schedule, start, 2, (X, ratios), batches)
-        if method == "network"
-        else follow_levels(LevelSetSearch(problem, schedule, start, 0.5), X, ratios, batches)
-    )
     values = []
-    for level in levels:
+    for level in follow_levels(search, X, ratios, batches, 2 if is_network else 1):
         scores = score.scores(level.point.parameters, X)
         values.append(surrogate.values(surrogate.moments(scores, ratios)))
     return values, score.scores(level.point.parameters, X_test)

@@ -58,7 +58,7 @@ from sklearn.preprocessing import StandardScaler
 import gbm_constrained as gbc
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.evaluation.audit import measure_metric
+from gbm_constrained.evaluation.audit import MetricOnRows
 from gbm_constrained.fit.metric_problem import MetricProblem
 from gbm_constrained.fit.metric_search import MetricSearch, search_decisions
 from gbm_constrained.fit.options import SolverOptions
@@ -223,7 +223,7 @@ def measure_loss(metric: Any, y: Any, shares: Any) -> float:
     found = read_objective(metric, None)
     assert found is not None
     rows = Rows(np.asarray(y, dtype=np.intp), np.arange(shares.shape[1]))
-    return 1.0 - measure_metric(found, rows, shares)
+    return 1.0 - MetricOnRows(found, rows).value(shares)
 
 
 def returned_row(model: Any) -> pd.Series:

@@ -81,8 +81,8 @@ class BoundsSolver(ABPPSolver):
         if renewal != self._renewal:
             self._reference, self._renewal = margin.copy(), renewal
         elif self.multipliers.any():
-            tables = point.coefficients.tables(self.multipliers)
-            codes = point.coefficients.codes(slice(None))
+            tables = point.lagrangian.tables(self.multipliers)
+            codes = point.problem.cells.views[0].small_codes
             cost = tables.rows(tables.margin_cost, codes) * np.ones_like(margin)
             cost = point.problem.apply_weights(cost, slice(None))
             ahead = np.sign(cost) * margin

@@ -7,7 +7,6 @@ that the trees differ, and with them the time that the library takes to grow the
 
     python benchmarks/scale.py [overhead rows constraints classes inputs groups] [--only xgboost]
         [--pairs 5] [--jobs 2] [--largest ROWS] [--output FOLDER] [--quick]
-    python benchmarks/scale.py --profile [--only xgboost]
 
 Every fit is written to the CSV as it ends; the same command goes on where it was stopped. On a
 busy machine take ``--jobs 1`` and read the ratios of user CPU seconds: with more threads the
@@ -17,9 +16,7 @@ libraries spin while they wait for each other, which costs them far more than us
 from __future__ import annotations
 
 import argparse
-import cProfile
 import json
-import pstats
 import resource
 import subprocess
 import sys
@@ -314,63 +311,6 @@ def print_slopes(sweep: str, measured: Sequence[Pairs]) -> None:
             )
 
 
-# --- where it goes ----------------------------------------------------------------------------
-
-# Parts of a fit, by the functions whose time they are: file, function.
-PARTS: dict[str, tuple[tuple[str, str], ...]] = {
-    "once: constraints to cells": (("fit/fit.py", "__init__"),),
-    "once: intercept": (("xgboost/parameters.py", "find_intercept"),),
-    "once: reports": (("fit/fitted_report.py", "report"),),
-    "scores out of the library": (
-        ("xgboost/core.py", "predict"),
-        ("lightgbm/basic.py", "__inner_predict"),
-    ),
-    "probabilities": (("problem/lagrangian.py", "at"),),
-    "dual step: counting": (("problem/lagrangian.py", "statistics"),),
-    "dual step: slopes": (("problem/lagrangian.py", "slopes"),),
-    "dual step: rest": (("solvers/abpp.py", "begin_iteration"),),
-    "gradients: coefficients of rows": (("problem/lagrangian.py", "tables"),),
-    "gradients: the rest": (("solvers/base.py", "gradient"),),
-    "gradients into the library, trees": (
-        ("xgboost/core.py", "train_one_iter"),
-        ("lightgbm/basic.py", "__boost"),
-    ),
-}
-# Cumulative times of the second hold those of the first.
-INSIDE = {
-    "dual step: rest": ("dual step: counting", "dual step: slopes"),
-    "gradients: the rest": ("gradients: coefficients of rows",),
-}
-
-
-def print_profile(case: Case) -> None:
-    """Print the parts of a fit, in milliseconds per round, beside the whole of a plain one."""
-    model, X, y, _ = prepared(case, constrained=False)
-    start = time.perf_counter()
-    model.fit(X, y)
-    plain = time.perf_counter() - start
-    model, X, y, further = prepared(case, constrained=True)
-    profile = cProfile.Profile()
-    profile.enable()
-    model.fit(X, y, **further)
-    profile.disable()
-    known: dict[tuple[str, str], float] = {}
-    found = pstats.Stats(profile)
-    for (file, _, name), (*_, cumulative, _) in found.stats.items():  # type: ignore[attr-defined]
-        key = ("/".join(Path(file).parts[-2:]), name)
-        known[key] = known.get(key, 0.0) + cumulative
-    times = {part: sum(known.get(key, 0.0) for key in keys) for part, keys in PARTS.items()}
-    for outer, inner in INSIDE.items():
-        times[outer] -= sum(times[part] for part in inner)
-    whole = found.total_tt  # type: ignore[attr-defined]
-    times["the rest: data, bins, callbacks"] = whole - sum(times.values())
-    print(f"{case}: ms per round of {case.rounds}, of one fit under a profiler")
-    for part, seconds in times.items():
-        print(f"  {part:36s}{1e3 * seconds / case.rounds:8.2f}")
-    print(f"  {'whole':36s}{1e3 * whole / case.rounds:8.2f}")
-    print(f"  {'plain, without a profiler':36s}{1e3 * plain / case.rounds:8.2f}", flush=True)
-
-
 def main() -> None:
     parser = make_parser(__doc__)
     add_parts(parser, "sweeps", SWEEPS)
@@ -380,7 +320,6 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=10_000_000, help="rows of the largest case")
     parser.add_argument("--output", type=Path, help="results beside this script")
     parser.add_argument("--quick", action="store_true", help="small tables, in a few minutes")
-    parser.add_argument("--profile", action="store_true", help="where the time of a fit goes")
     parser.add_argument("--fit", nargs=2, metavar=("FIT", "CASE"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.fit:
@@ -388,11 +327,6 @@ def main() -> None:
         return
     pairs = args.pairs or (1 if args.quick else 5)
     libraries = (args.only,) if args.only else LIBRARIES
-    if args.profile:
-        for library in libraries:
-            for case in cases_of("overhead", library, args.quick):
-                print_profile(replace(case, jobs=args.jobs))
-        return
     results = results_in(args.output or (Path("build") if args.quick else HERE / "results"))
     for sweep in args.sweeps:
         for library in libraries:

@@ -235,7 +235,8 @@ def draw(number: int) -> Draw:
         stratify=None if is_regression else rows.y,
     )
     frame = rows.groups[list(of.by)] if of.by else rows.groups.iloc[:, :0]
-    joined = frame.agg("/".join, axis=1) if of.by else pd.Series("", index=frame.index)
+    first, *others = (frame[name] for name in of.by) if of.by else [pd.Series("", frame.index)]
+    joined = first.str.cat(others, "/") if others else first
     codes = joined.astype("category").cat.codes.to_numpy().astype(int)
 
     def part(at: Any) -> Part:

@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gbm_constrained import exceptions as _exceptions
 from gbm_constrained._version import __version__ as __version__
 from gbm_constrained.constraints import rates as _rates
-from gbm_constrained.constraints import text as _text  # noqa: F401 - how constraints print
-from gbm_constrained.constraints.base import Constraint, Rate
-from gbm_constrained.constraints.checking import as_log_loss
-from gbm_constrained.constraints.comparisons import overall
 from gbm_constrained.constraints.rates import *  # noqa: F403 - `rates.__all__` lists the names
-from gbm_constrained.constraints.selectors import dataset, label
 from gbm_constrained.exceptions import *  # noqa: F403 - as above
 
 if TYPE_CHECKING:
@@ -28,60 +23,52 @@ if TYPE_CHECKING:
     from gbm_constrained import solvers as solvers
     from gbm_constrained import spark as spark
     from gbm_constrained import xgboost as xgboost
-    from gbm_constrained.constraints.text import (
-        format_constraint,
-        parse_constraint,
-        parse_constraints,
+    from gbm_constrained.constraints.base import Constraint as Constraint
+    from gbm_constrained.constraints.base import Rate as Rate
+    from gbm_constrained.constraints.checking import as_log_loss as as_log_loss
+    from gbm_constrained.constraints.comparisons import overall as overall
+    from gbm_constrained.constraints.selectors import dataset as dataset
+    from gbm_constrained.constraints.selectors import label as label
+    from gbm_constrained.constraints.text import format_constraint as format_constraint
+    from gbm_constrained.constraints.text import parse_constraint as parse_constraint
+    from gbm_constrained.constraints.text import parse_constraints as parse_constraints
+    from gbm_constrained.evaluation.assessment import Feasibility as Feasibility
+    from gbm_constrained.evaluation.np_roc import np_roc_band as np_roc_band
+    from gbm_constrained.evaluation.verdicts import Verdict as Verdict
+    from gbm_constrained.fit.callbacks import ConstraintState as ConstraintState
+    from gbm_constrained.fit.options import CrossFit as CrossFit
+    from gbm_constrained.fit.options import Expected as Expected
+    from gbm_constrained.fit.options import Forward as Forward
+    from gbm_constrained.fit.options import HighProbability as HighProbability
+    from gbm_constrained.fit.options import Holdout as Holdout
+    from gbm_constrained.linear_model.auc_scorer import (
+        ConstrainedAUCScorer as ConstrainedAUCScorer,
     )
-    from gbm_constrained.evaluation.assessment import Feasibility
-    from gbm_constrained.evaluation.np_roc import np_roc_band
-    from gbm_constrained.evaluation.verdicts import Verdict
-    from gbm_constrained.fit.callbacks import ConstraintState
-    from gbm_constrained.fit.options import CrossFit, Expected, Forward, HighProbability, Holdout
-    from gbm_constrained.linear_model.auc_scorer import ConstrainedAUCScorer
-    from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
-    from gbm_constrained.linear_model.ridge import ConstrainedRidge
-    from gbm_constrained.linear_model.svm import ConstrainedLinearSVC
-    from gbm_constrained.reporting.audit import Audit, audit
+    from gbm_constrained.linear_model.logistic_regression import (
+        ConstrainedLogisticRegression as ConstrainedLogisticRegression,
+    )
+    from gbm_constrained.linear_model.ridge import ConstrainedRidge as ConstrainedRidge
+    from gbm_constrained.linear_model.svm import ConstrainedLinearSVC as ConstrainedLinearSVC
+    from gbm_constrained.reporting.audit import Audit as Audit
+    from gbm_constrained.reporting.audit import audit as audit
+    from gbm_constrained.reporting.scoring import constraint_scorer as constraint_scorer
+    from gbm_constrained.reporting.scoring import violations_of as violations_of
     from gbm_constrained.scorers.lightgbm.estimators import (
-        ConstrainedLGBMClassifier,
-        ConstrainedLGBMRegressor,
+        ConstrainedLGBMClassifier as ConstrainedLGBMClassifier,
+    )
+    from gbm_constrained.scorers.lightgbm.estimators import (
+        ConstrainedLGBMRegressor as ConstrainedLGBMRegressor,
+    )
+    from gbm_constrained.scorers.onnx import to_onnx as to_onnx
+    from gbm_constrained.scorers.xgboost.estimators import (
+        ConstrainedXGBClassifier as ConstrainedXGBClassifier,
     )
     from gbm_constrained.scorers.xgboost.estimators import (
-        ConstrainedXGBClassifier,
-        ConstrainedXGBRegressor,
+        ConstrainedXGBRegressor as ConstrainedXGBRegressor,
     )
-    from gbm_constrained.tradeoff import tradeoff_curve
+    from gbm_constrained.tradeoff import tradeoff_curve as tradeoff_curve
 
-_PLACES = {
-    "Audit": "reporting.audit",
-    "ConstrainedAUCScorer": "linear_model.auc_scorer",
-    "ConstrainedLGBMClassifier": "scorers.lightgbm.estimators",
-    "ConstrainedLGBMRegressor": "scorers.lightgbm.estimators",
-    "ConstrainedLinearSVC": "linear_model.svm",
-    "ConstrainedLogisticRegression": "linear_model.logistic_regression",
-    "ConstrainedRidge": "linear_model.ridge",
-    "ConstrainedXGBClassifier": "scorers.xgboost.estimators",
-    "ConstrainedXGBRegressor": "scorers.xgboost.estimators",
-    "ConstraintState": "fit.callbacks",
-    "CrossFit": "fit.options",
-    "Expected": "fit.options",
-    "Feasibility": "evaluation.assessment",
-    "Forward": "fit.options",
-    "HighProbability": "fit.options",
-    "Holdout": "fit.options",
-    "Verdict": "evaluation.verdicts",
-    "audit": "reporting.audit",
-    "constraint_scorer": "reporting.scoring",
-    "format_constraint": "metrics.text",  # This knows metrics as well.
-    "np_roc_band": "evaluation.np_roc",
-    "parse_constraint": "metrics.text",
-    "parse_constraints": "metrics.text",
-    "to_onnx": "scorers.onnx",
-    "tradeoff_curve": "tradeoff",
-    "violations_of": "reporting.scoring",
-}
-_MODULES = (
+_MODULES = {
     "dask",
     "datasets",
     "lightgbm",
@@ -92,42 +79,34 @@ _MODULES = (
     "solvers",
     "spark",
     "xgboost",
-)
-
-__all__ = [
-    "Audit",
-    "ConstrainedAUCScorer",
-    "ConstrainedLGBMClassifier",
-    "ConstrainedLGBMRegressor",
-    "ConstrainedLinearSVC",
-    "ConstrainedLogisticRegression",
-    "ConstrainedRidge",
-    "ConstrainedXGBClassifier",
-    "ConstrainedXGBRegressor",
-    "Constraint",
-    "ConstraintState",
-    "CrossFit",
-    "Expected",
-    "Feasibility",
-    "Forward",
-    "HighProbability",
-    "Holdout",
-    "Rate",
-    "Verdict",
-    "as_log_loss",
-    "audit",
-    "constraint_scorer",
-    "dataset",
-    "format_constraint",
-    "label",
-    "np_roc_band",
-    "overall",
-    "parse_constraint",
-    "parse_constraints",
-    "to_onnx",
-    "tradeoff_curve",
-    "violations_of",
-]
+}
+_PLACES = {
+    name: module
+    for module, names in {
+        "constraints.base": ["Constraint", "Rate"],
+        "constraints.checking": ["as_log_loss"],
+        "constraints.comparisons": ["overall"],
+        "constraints.selectors": ["dataset", "label"],
+        "evaluation.assessment": ["Feasibility"],
+        "evaluation.np_roc": ["np_roc_band"],
+        "evaluation.verdicts": ["Verdict"],
+        "fit.callbacks": ["ConstraintState"],
+        "fit.options": ["CrossFit", "Expected", "Forward", "HighProbability", "Holdout"],
+        "linear_model.auc_scorer": ["ConstrainedAUCScorer"],
+        "linear_model.logistic_regression": ["ConstrainedLogisticRegression"],
+        "linear_model.ridge": ["ConstrainedRidge"],
+        "linear_model.svm": ["ConstrainedLinearSVC"],
+        "metrics.text": ["format_constraint", "parse_constraint", "parse_constraints"],
+        "reporting.audit": ["Audit", "audit"],
+        "reporting.scoring": ["constraint_scorer", "violations_of"],
+        "scorers.lightgbm.estimators": ["ConstrainedLGBMClassifier", "ConstrainedLGBMRegressor"],
+        "scorers.onnx": ["to_onnx"],
+        "scorers.xgboost.estimators": ["ConstrainedXGBClassifier", "ConstrainedXGBRegressor"],
+        "tradeoff": ["tradeoff_curve"],
+    }.items()
+    for name in names
+}
+__all__ = [*_PLACES]
 __all__ += _exceptions.__all__
 __all__ += _rates.__all__
 

@@ -77,6 +77,8 @@ class MachineError(RuntimeError):
         What happened there, such as the type and the message of an error.
     """
 
+    is_echo = False  # Whether this may be the failure of another machine, which broke a sum.
+
     def __init__(self, rank: int, size: int, host: str, reason: str) -> None:
         super().__init__(rank, size, host, reason)
         self.rank, self.size, self.host, self.reason = rank, size, host, reason

@@ -119,7 +119,6 @@ def tradeoff_curve(
             f"{black_box} measures its models on rows that chose nothing, and constraints have no "
             f"report: fit one classifier for each bound, and compare audits of them."
         )
-    make = _constraint_maker(estimator, constraint)
     try:
         values = sorted(float(bound) for bound in bounds)
     except (TypeError, ValueError):
@@ -135,19 +134,14 @@ def tradeoff_curve(
     test = AuditRows(X_test, y_test, sensitive_features_test, sample_weight_test)
     if sensitive_features is not None:
         fit_params["sensitive_features"] = sensitive_features
-    made = [make(value) for value in values]
-    if len({len(constraints) for constraints in made}) > 1:
-        raise ValueError(
-            "constraint makes different numbers of constraints of these bounds: let it return the "
-            "same constraints for each, with other bounds."
-        )
+    made = _make_constraints(estimator, constraint, values)
     _check_test_rows(test, (X, y), made[0], getattr(estimator, "positive", None))
     if _is_looser_last(made[0], made[-1]):
         made.reverse()
     if getattr(estimator, "guarantee", None) is not None:
         _check_trainable(clone(estimator).set_params(constraints=list(made[-1])), X, y, fit_params)
     tables: list[pd.DataFrame] = []
-    is_ranked = any(c.is_pair for c in made[0]) and np.unique(as_labels(y)).size == 2
+    is_ranked = any("pair" in c.kinds for c in made[0]) and np.unique(as_labels(y)).size == 2
     # This always holds, so that the fit reports the AUC and nothing else changes.
     start, more = None, [auc() >= 0.0] if is_ranked else []
     for constraints in made:
@@ -236,24 +230,25 @@ def _is_looser_last(first: Sequence[Constraint], last: Sequence[Constraint]) -> 
     return first[0].sense == "<="
 
 
-def _constraint_maker(
-    estimator: Any, constraint: Callable[[float], Any] | None
-) -> Callable[[float], tuple[Constraint, ...]]:
-    """Make the function that maps a bound to the constraints of a fit."""
+def _make_constraints(
+    estimator: Any, constraint: Callable[[float], Any] | None, bounds: Sequence[float]
+) -> list[tuple[Constraint, ...]]:
+    """Make the constraints of each fit: by a function of the bound, or the estimator's own one."""
     if constraint is not None:
         if not callable(constraint):
             raise TypeError(
                 f"constraint must map a bound to constraints, as in lambda b: fnr() <= b, got "
                 f"{constraint!r}."
             )
-
-        def make(bound: float) -> tuple[Constraint, ...]:
-            made = check_constraints(constraint(bound))
-            if not made:
-                raise ValueError("constraint made no constraint of a bound: return one at least.")
-            return made
-
-        return make
+        made = [check_constraints(constraint(bound)) for bound in bounds]
+        if not all(made):
+            raise ValueError("constraint made no constraint of a bound: return one at least.")
+        if len(set(map(len, made))) > 1:
+            raise ValueError(
+                "constraint makes different numbers of constraints of these bounds: let it return "
+                "the same constraints for each, with other bounds."
+            )
+        return made
     if not hasattr(estimator, "constraints"):
         raise TypeError(
             f"estimator must be a classifier of this package, with constraints to bound, got "
@@ -265,7 +260,7 @@ def _constraint_maker(
             f"The estimator has {len(own)} constraints, and one is to be bounded: give "
             f"constraint=, such as lambda b: [fnr() <= b, fpr() <= 0.1]."
         )
-    return lambda bound: (replace(own[0], bound=bound),)
+    return [(replace(own[0], bound=bound),) for bound in bounds]
 
 
 def _tabulate(

@@ -7,6 +7,7 @@ import numpy as np
 from gbm_constrained.constraints.selectors import label
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.metrics import surrogate
+from gbm_constrained.metrics.black_box import CallBudget
 from gbm_constrained.metrics.surrogates import SurrogateLosses
 from gbm_constrained.solvers.black_box import BlackBoxProblem, LinearSpace
 
@@ -17,18 +18,14 @@ class Loss:
     """A loss of the validation scores, with counted calls."""
 
     def __init__(self, function, max_calls=10**9):
-        self.function, self.max_calls = function, max_calls
-        self.calls, self.iterations = 0, []
+        self.function, self.budget = function, CallBudget(max_calls)
 
     @property
-    def calls_left(self):
-        return self.max_calls - self.calls
-
-    def begin_iteration(self, iteration):
-        self.iterations.append(iteration)
+    def calls(self):
+        return self.budget.calls
 
     def __call__(self, scores):
-        self.calls += 1
+        self.budget.calls += 1
         return float(self.function(scores))
 
 

@@ -1,4 +1,4 @@
-"""Classifiers as scikit-learn's estimator checks are given them, and the parents to compare with.
+"""Estimators as scikit-learn's checks are given them, and the parents to compare with.
 
 A gap needs groups, which the checks do not give: subclasses here make them of X. The checks find
 classes by name when they pickle, so that these live in a module.
@@ -15,8 +15,21 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier, CrossFit
-from gbm_constrained.constraints.rates import error_rate, fpr, gap, selection_rate
+from gbm_constrained import (
+    ConstrainedLGBMClassifier,
+    ConstrainedLGBMRegressor,
+    ConstrainedXGBClassifier,
+    ConstrainedXGBRegressor,
+    CrossFit,
+)
+from gbm_constrained.constraints.rates import (
+    error_rate,
+    fpr,
+    gap,
+    mean_loss,
+    mean_prediction,
+    selection_rate,
+)
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
 from gbm_constrained.linear_model.svm import ConstrainedLinearSVC
 
@@ -61,6 +74,14 @@ class GroupedLogistic(WithGroups, ConstrainedLogisticRegression):
 
 
 class GroupedSVC(WithGroups, ConstrainedLinearSVC):
+    pass
+
+
+class GroupedXGBRegressor(WithGroups, ConstrainedXGBRegressor):
+    pass
+
+
+class GroupedLGBMRegressor(WithGroups, ConstrainedLGBMRegressor):
     pass
 
 
@@ -126,24 +147,54 @@ BINARY_PARENTS = {
 }
 
 
+REGRESSORS = {"xgboost": ConstrainedXGBRegressor, "lightgbm": ConstrainedLGBMRegressor}
+GROUPED_REGRESSORS = {"xgboost": GroupedXGBRegressor, "lightgbm": GroupedLGBMRegressor}
+PARENTS_OF_REGRESSORS = {"xgboost": xgb.XGBRegressor, "lightgbm": lgb.LGBMRegressor}
+# Checks that depend on the constraints; gaps of groups pass all the others as well.
+OF_EACH_SETTING = (
+    "check_class_weight_classifiers", "check_classifiers_classes", "check_classifiers_one_label",
+    "check_classifiers_regression_target", "check_classifiers_train",
+    "check_do_not_raise_errors_in_init_or_set_param", "check_dont_overwrite_attributes",
+    "check_estimators_overwrite_params", "check_estimators_pickle", "check_fit2d_1sample",
+    "check_fit_idempotent", "check_no_attributes_set_in_init", "check_regressors_train",
+    "check_sample_weight_equivalence_on_dense_data",
+)  # fmt: skip
+
+
 def library_of(estimator):
     """Name of the library whose class an estimator is of."""
-    return next(name for name, parent in PARENTS.items() if isinstance(estimator, parent))
+    parents = [*PARENTS.items(), *PARENTS_OF_REGRESSORS.items()]
+    return next(name for name, parent in parents if isinstance(estimator, parent))
+
+
+def depends_on_setting(estimator, check):
+    """Whether a check is of use for an estimator: all are for a gap of groups."""
+    constraint = "".join(map(str, estimator.constraints))
+    is_gap = constraint.startswith(("gap(selection_rate", "gap(mean_prediction"))
+    return is_gap or check.func.__name__ in OF_EACH_SETTING
 
 
 def estimators():
-    """Each classifier without constraints, with a Neyman-Pearson one and with gaps."""
+    """Each estimator without constraints, with one on all rows, and with gaps of groups."""
     made = []
     for library, options in OPTIONS.items():
         more = {**options, **CONSTRAINED_OPTIONS[library]}
+        gaps = [
+            gap(rate(), by="half", min_group_size=1) <= bound
+            for rate, bound in ((selection_rate, 0.1), (mean_prediction, 0.1), (error_rate, 0.5))
+        ]
         made += [
             OWN[library](constraints=[], **options),
             OWN[library](constraints=[fpr() <= 0.1], **more),
-            GROUPED[library](
-                constraints=[gap(selection_rate(), by="half", min_group_size=1) <= 0.1], **more
-            ),
+            GROUPED[library](constraints=gaps[:1], **more),
         ]
-        if library not in ("logistic", "svm"):  # of any number of classes
-            rule = gap(error_rate(), by="half", min_group_size=1) <= 0.5
-            made.append(GROUPED[library](constraints=[rule], measure_on="holdout", **options))
+        if library not in REGRESSORS:
+            continue
+        made += [
+            REGRESSORS[library](constraints=[], **options),
+            REGRESSORS[library](constraints=[mean_loss("squared") <= 0.5], **more),
+            GROUPED_REGRESSORS[library](constraints=gaps[1:2], **more),
+            # Of any number of classes.
+            GROUPED[library](constraints=gaps[2:], measure_on="holdout", **options),
+        ]
     return made

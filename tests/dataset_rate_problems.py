@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from gbm_constrained.linear_model.hinge import WeightedSVM
-from gbm_constrained.solvers.dataset_rates import RateProblem
+from gbm_constrained.linear_model import WeightedSVM
+from gbm_constrained.solvers.dataset_rates import RateProblem, ramp
+
+
+def ramp_values(problem, z):
+    """Compute all functions of the ramp of scores z, Problem 2 of the source paper."""
+    return problem.values(ramp(z), ramp(-z))
 
 
 class RateProblemDraw:

@@ -5,12 +5,12 @@ from scipy.special import logsumexp, softmax
 
 from gbm_constrained.problem.kernels import (
     END,
-    PROXIES,
     BinaryKernel,
     KernelBlock,
     KernelTables,
     RampKernel,
     SoftmaxKernel,
+    logistic_targets,
 )
 
 CLASS_COUNTS = [2, 3, 7]
@@ -96,7 +96,9 @@ def chosen(margin, ramp=False):
 
 def proxy_tables(cost, proxy):
     """Soft targets and expected costs of a 0-1 rate."""
-    return PROXIES[proxy].coefficients(cost)
+    if proxy == "logistic":
+        return logistic_targets(cost), np.zeros_like(cost)
+    return np.zeros_like(cost), cost
 
 
 def reference_loss(margin, y):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gbm_constrained.solvers.level_set import bound_difference, density_ratios
+from gbm_constrained.solvers.level_set import PairRule, PairTerm, density_ratios
 
 # Columns of `members_of`: labels, groups, everything, and labels in groups.
 POSITIVE, NEGATIVE, PROTECTED, OTHER, ALL = range(5)
@@ -41,6 +41,13 @@ class PairProblem:
         self.members = members_of(self.y, self.group, self.weight)
         self.ratios = density_ratios(self.members)
         self.scores = self.X @ rng.normal(size=d)
+
+
+def bound_difference(first, second, bound):
+    """Write ``|AUC(first) - AUC(second)| <= bound`` as two rules; (2) of the paper."""
+    return [
+        PairRule((PairTerm(sign, *first), PairTerm(-sign, *second)), bound) for sign in (1.0, -1.0)
+    ]
 
 
 def rules_of(metric, bound):

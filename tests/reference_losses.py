@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gbm_constrained.reductions.mixtures import LinearObjective
+from gbm_constrained.reductions.mixtures import LinearFunction
 
 TINY = 1e-12
 
@@ -111,7 +111,7 @@ def micro_f1(priors, d=None):
 
 def balanced_error(n, d=None):
     """1 minus the mean of the recalls."""
-    return LinearObjective(np.append(-np.full(n, 1 / n), np.zeros((d or n) - n)), 1.0)
+    return LinearFunction(np.append(-np.full(n, 1 / n), np.zeros((d or n) - n)), 1.0)
 
 
 class MacroF1:

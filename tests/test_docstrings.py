@@ -1,67 +1,26 @@
-"""Shared descriptions of parameters in docstrings."""
+"""Docstrings that share the descriptions of their parameters."""
 
 import inspect
+import re
 
-from gbm_constrained._docstrings import document_parameters
+import pytest
 
-SHARED = {"a": "a : int\n    First.", "c": "c : int\n    Third.", "d": "d : int\n    Elsewhere."}
-
-
-def test_parameters_stand_in_the_order_of_the_signature():
-    def f(a, b, *, c, **options):
-        """Do it.
-
-        More text.
-
-        Parameters
-        ----------
-        b, other : int
-            Second.
-        c : float
-            The function's own.
-        option : bool
-            One of the keywords.
-
-        Raises
-        ------
-        ValueError
-            Never.
-        """
-
-    assert document_parameters(f, SHARED, "Returns\n-------\nint") is f
-    assert f.__doc__ == inspect.cleandoc(
-        """Do it.
-
-        More text.
-
-        Parameters
-        ----------
-        a : int
-            First.
-        b, other : int
-            Second.
-        c : float
-            The function's own.
-        option : bool
-            One of the keywords.
-
-        Returns
-        -------
-        int
-
-        Raises
-        ------
-        ValueError
-            Never.
-        """
-    )
+import gbm_constrained as gc
+from gbm_constrained import presets
 
 
-def test_a_summary_alone_gets_a_section():
-    def f(c, a):
-        """Do it."""
+@pytest.mark.parametrize("function", [gc.fpr, gc.cost, presets.EqualizedOdds, presets.GroupAUC])
+def test_shared_parameters_stand_in_the_order_of_the_signature(function):
+    text = function.__doc__
+    assert text == inspect.cleandoc(text)
+    names = re.findall(r"^(\w+)\n-+$", text, re.MULTILINE)
+    assert names[0] == "Parameters"
+    assert len(set(names)) == len(names)
+    section = re.split(r"\n\n\w+\n-+\n", text)[1]
+    described = re.findall(r"^(\w+) : ", section, re.MULTILINE)
+    assert described == list(inspect.signature(function).parameters)
 
-    document_parameters(f, SHARED)
-    assert f.__doc__ == (
-        "Do it.\n\nParameters\n----------\nc : int\n    Third.\na : int\n    First."
-    )
+
+def test_options_of_comparisons_are_described_together():
+    described = re.findall(r"^(\w+) : ", gc.gap.__doc__, re.MULTILINE)
+    assert described[-4:] == ["by", "missing", "min_group_size", "small_groups"]

@@ -1,6 +1,5 @@
 """Codes of warnings and findings: one table, one page, and a code for each warning."""
 
-import ast
 import re
 import warnings
 from pathlib import Path
@@ -38,11 +37,7 @@ def test_each_warning_has_a_code_and_each_code_is_used():
             continue
         text = path.read_text(encoding="utf-8")
         assert "warnings.warn(" not in text, f"{path} warns without a code"
-        used |= {
-            node.value
-            for node in ast.walk(ast.parse(text))
-            if isinstance(node, ast.Constant) and re.fullmatch(r"GC\d{3}", str(node.value))
-        }
+        used |= set(re.findall(r'"(GC\d{3})"', text))
     assert used == set(FINDINGS)
 
 

@@ -110,16 +110,9 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
 
 
 # Parameters that have options of their own.
-OPTION_OF = {
-    "constraints": "--constraint",
-    "positive": "--positive",
-    "maximize": "--maximize",
-    "minimize": "--minimize",
-    "measure_on": "--measure-on",
-    "guarantee": "--guarantee",
-    "delta": "--delta",
-    "random_state": "--seed",
-    "seed": "--seed",
+OPTION_OF = {"constraints": "--constraint", "random_state": "--seed"} | {
+    name: f"--{name.replace('_', '-')}"
+    for name in ("positive", "maximize", "minimize", "measure_on", "guarantee", "delta", "seed")
 }
 # Parameters that are options of others.
 MOVED = {

@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -27,44 +28,30 @@ from gbm_constrained.metrics.text import parse_metric
 from gbm_constrained.problem.compiler import compile_constraints
 
 
-def _parse(
-    parse: Callable[..., Any], option: str, text: str, labels: Sequence[Label] | None
-) -> Any:
-    """Parse the text of an option; given labels, other labels are refused."""
+def read_language(
+    options: argparse.Namespace, labels: Sequence[Label] | None = None
+) -> tuple[tuple[Constraint, ...], dict[str, Any], list[Any]]:
+    """Parse the constraints, the objective of a fit, and the metrics that an audit measures.
+
+    The objective is one of the arguments ``maximize`` and ``minimize``, if there is any. Given
+    labels, other labels are refused.
+    """
     known = None if labels is None else {label: label for label in labels}
-    try:
-        return parse(text, labels=known)
-    except ValueError as error:
-        raise ValueError(f"{option}: {error}") from None
 
+    def parse(option: str, read: Callable[..., Any]) -> list[Any]:
+        given = getattr(options, option, [])
+        texts = given if isinstance(given, list) else [given]
+        try:
+            return [read(text, labels=known) for text in texts if text is not None]
+        except ValueError as error:
+            raise ValueError(f"--{option}: {error}") from None
 
-def read_constraints(
-    options: argparse.Namespace, labels: Sequence[Label] | None = None
-) -> tuple[Constraint, ...]:
-    """Parse the constraints of a command; given labels, other labels are refused."""
-    return tuple(
-        complete_groups(constraint, options)
-        for text in options.constraint
-        for constraint in _parse(parse_constraints, "--constraint", text, labels)
-    )
-
-
-def read_objectives(
-    options: argparse.Namespace, labels: Sequence[Label] | None = None
-) -> dict[str, Any]:
-    """Parse the objective of a fit: the arguments ``maximize`` and ``minimize``."""
-    found = {
-        name: _parse(parse_metric, f"--{name}", getattr(options, name), labels)
-        for name in ("maximize", "minimize")
-        if getattr(options, name, None) is not None
-    }
-    read_objective(found.get("maximize"), found.get("minimize"))
-    return found
-
-
-def read_metrics(options: argparse.Namespace, labels: Sequence[Label] | None = None) -> list[Any]:
-    """Parse the metrics that an audit measures; given labels, other labels are refused."""
-    return [_parse(parse_metric, "--metric", text, labels) for text in options.metric]
+    constraints = tuple(chain.from_iterable(parse("constraint", parse_constraints)))
+    found = {name: parse(name, parse_metric) for name in ("maximize", "minimize")}
+    objective = {name: metric for name, metrics in found.items() for metric in metrics}
+    read_objective(objective.get("maximize"), objective.get("minimize"))
+    completed = tuple(complete_groups(constraint, options) for constraint in constraints)
+    return completed, objective, parse("metric", parse_metric)
 
 
 def refuse_options_of_classes(options: argparse.Namespace, reason: str) -> None:
@@ -126,14 +113,17 @@ def find_positive(options: argparse.Namespace, labels: Sequence[Label]) -> Label
     return known[options.positive]
 
 
-def check_constraints(
+def check_language(
     constraints: Sequence[Constraint],
+    metrics: Sequence[Any],
     options: argparse.Namespace,
     table: pd.DataFrame,
     rows: LabelledRows,
     labels: Sequence[Label],
 ) -> None:
-    """Refuse constraints on what the table does not hold."""
+    """Refuse constraints and metrics on what the table does not hold."""
+    for metric, bound in zip(metrics, bound_metrics(metrics), strict=True):
+        _check_columns(list_columns([bound])[0], f"metric {metric}", "metrics", options, table)
     for constraint in constraints:
         try:
             text = format_constraint(constraint)
@@ -166,14 +156,6 @@ def check_constraints(
                     f"--constraint {text}: column {name!r} is to hold another model's decisions, "
                     f"and holds {found}, which is not among the labels {labels}."
                 )
-
-
-def check_metrics(
-    metrics: Sequence[Any], options: argparse.Namespace, table: pd.DataFrame
-) -> None:
-    """Refuse metrics on columns that the table does not hold, or that have another role."""
-    for metric, bound in zip(metrics, bound_metrics(metrics), strict=True):
-        _check_columns(list_columns([bound])[0], f"metric {metric}", "metrics", options, table)
 
 
 def _check_columns(

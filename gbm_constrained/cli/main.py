@@ -28,16 +28,13 @@ from numpy.typing import NDArray
 from gbm_constrained.cli.arguments import LIBRARIES, PROGRAM, make_parser, read_parameters, say
 from gbm_constrained.cli.constraints import (
     bound_metrics,
-    check_constraints,
+    check_language,
     check_measurable,
-    check_metrics,
     complete_groups,
     find_labels_to_learn,
     find_positive,
     is_regression,
-    read_constraints,
-    read_metrics,
-    read_objectives,
+    read_language,
     refuse_options_of_classes,
 )
 from gbm_constrained.cli.model_files import (
@@ -119,23 +116,21 @@ def _print_warnings() -> Iterator[None]:
 
 def run_fit(options: argparse.Namespace) -> int:
     """Train a model, write it, and audit the written model on the rows held out."""
-    stated = read_constraints(options)  # An error in the text comes before a large table is read.
-    predicts_numbers = is_regression(stated, options)
-    asked = [*read_objectives(options).values(), *read_metrics(options)]
+    # An error in the text comes before a large table is read.
+    constraints, objective, metrics = read_language(options)
+    predicts_numbers = is_regression(constraints, options)
     check_input("DATA", options.data)
     kind = ESTIMATORS[options.library, predicts_numbers]
     parameters = read_parameters(options, kind)
     _check_options(options)
-    used = (*stated, *bound_metrics(asked))
+    used = (*constraints, *bound_metrics([*objective.values(), *metrics]))
     table, rows = read_rows(options, used, predicts_numbers=predicts_numbers)
     y = rows.y
     labels = find_labels_to_learn(options, y, predicts_numbers=predicts_numbers)
     positive = find_positive(options, labels)
-    constraints = read_constraints(options, labels)
-    objective = read_objectives(options, labels)
-    metrics = [*objective.values(), *read_metrics(options, labels)]
-    check_constraints(constraints, options, table, rows, labels)
-    check_metrics(metrics, options, table)
+    constraints, objective, metrics = read_language(options, labels)
+    metrics = [*objective.values(), *metrics]
+    check_language(constraints, metrics, options, table, rows, labels)
     X = make_features(options, table)
     strata = np.zeros(y.size, dtype=np.intp) if predicts_numbers else y
     training, held_out = split_rows(options, strata, rows.time)
@@ -186,7 +181,7 @@ def run_fit(options: argparse.Namespace) -> int:
 
 def run_audit(options: argparse.Namespace) -> int:
     """Measure constraints and metrics on the decisions of a model."""
-    stated, asked = read_constraints(options), read_metrics(options)
+    stated, _, asked = read_language(options)
     check_input("MODEL", options.model)
     check_input("DATA", options.data)
     _check_options(options)
@@ -208,19 +203,18 @@ def run_audit(options: argparse.Namespace) -> int:
     used = (*(stated or constraints), *bound_metrics(asked))
     table, rows = read_rows(options, used, predicts_numbers=model.predicts_numbers, model=model)
     labels = _find_labels(options, model, rows.y)
-    if options.constraint:
-        constraints = read_constraints(options, labels)
+    named, _, metrics = read_language(options, labels)
+    constraints = named or constraints
     if options.constraint or options.positive is not None:
         # The positive class of the training does not matter to other constraints.
         model.positive = find_positive(options, labels)
-    metrics = read_metrics(options, labels) or asked
+    metrics = metrics or asked
     if not constraints and not metrics:
         raise ValueError(
             f"{options.model} has no constraints with it: give at least one --constraint. "
             f"A --metric is measured without any."
         )
-    check_constraints(constraints, options, table, rows, labels)
-    check_metrics(metrics, options, table)
+    check_language(constraints, metrics, options, table, rows, labels)
     X = model.take_features(table)
     return _report_audit(options, model.name_classes(labels), X, rows, constraints, metrics)
 

@@ -31,7 +31,7 @@ from gbm_constrained.scorers.lightgbm.estimators import (
     ConstrainedLGBMClassifier,
     ConstrainedLGBMRegressor,
 )
-from gbm_constrained.scorers.lightgbm.models import classifier_of, regressor_of
+from gbm_constrained.scorers.lightgbm.models import read_kind
 from gbm_constrained.scorers.xgboost.estimators import (
     ConstrainedXGBClassifier,
     ConstrainedXGBRegressor,
@@ -61,9 +61,8 @@ class LabelledXGBClassifier(ConstrainedXGBClassifier):
         self._class_labels = self._training_labels
         return self
 
-    def _fit_constrained(self, adapter: BoosterAdapter, rows: FitArguments, *given: Any) -> None:
-        rows = replace(rows, y=self._training_labels[rows.y])
-        super()._fit_constrained(adapter, rows, *given)
+    def _bind_rows(self, adapter: BoosterAdapter, rows: FitArguments) -> FitArguments:
+        return replace(rows, y=self._training_labels[rows.y])
 
     def predict(self, X: Any, **given: Any) -> Any:
         """Predict labels, or scores where these are asked for."""
@@ -105,9 +104,9 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], X: pd.DataFrame
         estimator.get_booster().set_attr(**{CATEGORIES_ATTRIBUTE: json.dumps(texts)})
     else:
         is_of_numbers = is_regressor(estimator)
-        check = regressor_of if is_of_numbers else classifier_of
+        text = estimator.booster_.model_to_string(num_iteration=1)
         try:
-            check(estimator.booster_.model_to_string(num_iteration=1))
+            read_kind(text, is_regressor=is_of_numbers)
         except ValueError as error:
             kind = "regressor" if is_of_numbers else "classifier"
             raise ValueError(f"{path} is no {kind} of LightGBM: {error}.") from None
@@ -217,7 +216,11 @@ class ModelFile:
             if name in categories:
                 known = categories[name]
                 if are_texts(known):  # A table may hold these texts as numbers.
-                    values = values.map(_write_value, na_action="ignore")
+                    # pandas makes whole numbers beside NaN floats.
+                    values = values.map(
+                        lambda v: str(int(v) if isinstance(v, float) and v.is_integer() else v),
+                        na_action="ignore",
+                    )
                 X[name] = pd.Categorical(values.where(values.isin(known)), categories=known)
                 if X[name].isna().all() and not values.isna().all():
                     raise ValueError(
@@ -267,11 +270,6 @@ class ModelFile:
                     f"trained on."
                 )
         return [columns[name][0] for name in self.features]
-
-
-def _write_value(value: Any) -> str:
-    """Write a value as in a table of texts; pandas makes whole numbers beside NaN floats."""
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 class XGBoostModel(ModelFile):
@@ -348,7 +346,7 @@ class LightGBMModel(ModelFile):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
         try:
-            regressor_of(text)
+            read_kind(text, is_regressor=True)
             estimator: Any = ConstrainedLGBMRegressor()
         except ValueError:  # The classifier says why a file is none.
             estimator = ConstrainedLGBMClassifier()

@@ -12,7 +12,7 @@ import re
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from sklearn.model_selection import train_test_split
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.cli.arguments import LIBRARIES, say
 from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.selectors import Column
 from gbm_constrained.data.fit_data import check_targets
 from gbm_constrained.data.splits import Times
 from gbm_constrained.data.validation import check_weight
@@ -112,14 +113,6 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:
         except (ValueError, OSError, EOFError, zlib.error) as error:
             raise ValueError(f"{path} cannot be read as CSV in UTF-8: {error}") from None
     return table
-
-
-def read_texts(path: Path, table: pd.DataFrame, names: Collection[str]) -> pd.DataFrame:
-    """Read the named columns of CSV again as texts, where pandas has read numbers."""
-    numbers = [n for n in names if is_numeric_dtype(table[n]) and not is_bool_dtype(table[n])]
-    if not numbers or not is_csv(path):
-        return table[[]]
-    return read_csv(path, usecols=numbers, dtype=str).where(table[numbers].notna())
 
 
 def as_values(
@@ -254,7 +247,7 @@ def find_text_columns(constraints: Sequence[Constraint]) -> set[Any]:
     for constraint in constraints:
         expression = constraint.expression
         named += zip(expression.columns, expression.reference_group or (), strict=False)
-        named += [(c.name, c.value) for term in constraint.terms for c in term.columns]
+        named += [(c.name, c.value) for c in constraint.selectors if isinstance(c, Column)]
     return {name for name, value in named if isinstance(value, str)}
 
 
@@ -272,7 +265,14 @@ def read_rows(
     used, decisions = list_columns(constraints)
     used = [name for name in dict.fromkeys([*options.sensitive, *used]) if name in table]
     features = [] if model is None else model.find_text_columns(table)
-    texts = read_texts(path, table, {target, *used, *features})
+    numbers = [
+        name
+        for name in {target, *used, *features}
+        if is_numeric_dtype(table[name]) and not is_bool_dtype(table[name])
+    ]
+    texts = table[[]]
+    if numbers and is_csv(path):  # The columns that pandas has read as numbers are read as texts.
+        texts = read_csv(path, usecols=numbers, dtype=str).where(table[numbers].notna())
     changed = [name for name in features if name in texts]
     table[changed] = texts[changed]
     if predicts_numbers:
@@ -413,20 +413,16 @@ def check_outputs(options: argparse.Namespace) -> None:
                 f"{second} {other} would be written over {first} {one}: name another file."
             )
     for role, path in files.items():
-        if role.startswith("--"):
-            _check_writable(role, path)
-
-
-def _check_writable(role: str, path: Path) -> None:
-    """Refuse a file that cannot be opened for writing; an existing file stays as it is."""
-    if not path.absolute().parent.is_dir():
-        raise ValueError(f"{role} {path}: there is no folder {path.parent}.")
-    if path.is_dir():
-        raise ValueError(f"{role} {path} is a folder: name a file in it.")
-    is_new = not path.exists()
-    try:
-        path.open("ab").close()
-    except OSError as error:
-        raise ValueError(f"{role} {path} cannot be written: {error.strerror}.") from None
-    if is_new:
-        path.unlink()
+        if not role.startswith("--"):
+            continue
+        if not path.absolute().parent.is_dir():
+            raise ValueError(f"{role} {path}: there is no folder {path.parent}.")
+        if path.is_dir():
+            raise ValueError(f"{role} {path} is a folder: name a file in it.")
+        is_new = not path.exists()
+        try:
+            path.open("ab").close()  # An existing file stays as it is.
+        except OSError as error:
+            raise ValueError(f"{role} {path} cannot be written: {error.strerror}.") from None
+        if is_new:
+            path.unlink()

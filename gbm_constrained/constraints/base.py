@@ -23,7 +23,10 @@ from gbm_constrained.constraints.selectors import (
     Amount,
     BinResidual,
     ClassPosition,
+    Column,
     Columns,
+    EventKind,
+    Mask,
     ReferenceModel,
     Selector,
     Term,
@@ -67,14 +70,8 @@ class WithoutArithmetic(ABC):
     def _refuse(self, other: Any) -> NoReturn:
         raise TypeError(f"{self} and {other} cannot be combined: {self.reason_and_remedy}")
 
-    __add__: Any = _refuse
-    __radd__: Any = _refuse
-    __sub__: Any = _refuse
-    __rsub__: Any = _refuse
-    __mul__: Any = _refuse
-    __rmul__: Any = _refuse
-    __truediv__: Any = _refuse
-    __rtruediv__: Any = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = cast(Any, _refuse)
+    __mul__ = __rmul__ = __truediv__ = __rtruediv__ = cast(Any, _refuse)
 
 
 def refuse_priorities(constraints: Iterable[Constraint], reason: str) -> None:
@@ -95,6 +92,9 @@ def refuse_priorities(constraints: Iterable[Constraint], reason: str) -> None:
     for constraint in constraints:
         if constraint.priority != 1 or constraint.violation_weight != 1.0:
             raise ValueError(f"constraints: {constraint!r} has a priority, and {reason}.")
+
+
+Part: TypeAlias = tuple[float, Any]  # Weight and value: a rate, a quotient, a calibration error.
 
 
 @dataclass(frozen=True)
@@ -245,14 +245,17 @@ class Factory(partial[Any]):
 
     def __init__(self, function: Callable[..., Any], /) -> None:
         update_wrapper(self, function)
-        parameters = inspect.signature(function).parameters.values()
+        FACTORIES[self.__name__] = self
+
+    @property
+    def call(self) -> str:
+        """The call that makes a rate or constraint, with the parameters that it needs."""
         required = [
             f"{p.name}=..."
-            for p in parameters
+            for p in inspect.signature(self.func).parameters.values()
             if p.default is p.empty and p.kind is not p.VAR_KEYWORD
         ]
-        self.call = f"{self.__name__}({', '.join(required)})"
-        FACTORIES[self.__name__] = self
+        return f"{self.__name__}({', '.join(required)})"
 
     def __neg__(self) -> NoReturn:
         raise TypeError(f"-{self.__name__}: {self.__name__} is a function: write -{self.call}.")
@@ -311,6 +314,8 @@ class Expression(WithoutArithmetic):
 
     senses: ClassVar[tuple[Sense, ...]] = ("<=", ">=")  # Senses of the bounds it may have.
     one_sided: str = ""  # Why it has no others, as a sentence without its end.
+    parts: tuple[Part, ...]  # Weights and values that are compared between groups.
+    p: float  # Order of the norm of these.
     compares_groups: ClassVar[bool] = False
     compares_pairs: ClassVar[bool] = False  # Whether a row compares two groups.
     is_difference: bool = False  # Whether the value is a difference of functionals.
@@ -319,7 +324,7 @@ class Expression(WithoutArithmetic):
     bounds_each_rate: bool = False  # Whether each row bounds one functional.
     is_curved: bool = False  # Whether these rows are curved.
     compares_with_overall: bool = False  # Whether groups are compared with all rows together.
-    has_reference: bool = False  # Whether the last functional is the reference of the others.
+    reference: Hashable | None = None  # What others are compared with, the last functional.
     reference_group: tuple[Hashable, ...] | None = None  # Group that all others are compared with.
     columns: Columns = ()  # Names of the columns whose groups are compared.
     needs_classes: bool = False  # Whether the rates are unknown until the classes are known.
@@ -346,12 +351,12 @@ class Expression(WithoutArithmetic):
         """Write a bound as rows of functions, the largest of which is the value; see `rows`."""
         return []
 
-    @abstractmethod
     def value(self, functionals: Float, sense: Sense) -> float:
         """Compute the bounded value, NaN where the expression is undefined.
 
         Of several values the one next to the bound counts, hence `sense`.
         """
+        return float(self.values(functionals))
 
     @property
     def signs(self) -> tuple[int, ...]:
@@ -378,13 +383,13 @@ class Expression(WithoutArithmetic):
         """Name the positive class in rates that name none."""
         return self
 
-    def write_bound(self, sense: Sense, bound: float) -> str:
-        """Write a bound of the expression as it prints."""
-        return f"{self} {sense} {bound:g}"
-
-    def bound_to_python(self, sense: Sense, bound: float) -> str:
-        """Write the Python that makes a bound of the expression."""
-        return f"{self.to_python()} {sense} {write_number(bound)}"
+    def write_bound(self, sense: Sense, bound: float, *, exact: bool) -> str:
+        """Write a bound of the expression as it prints, or the Python that makes it."""
+        return (
+            f"{self.to_python()} {sense} {write_number(bound)}"
+            if exact
+            else f"{self} {sense} {bound:g}"
+        )
 
     def n_comparisons(self, n_functionals: int) -> int:
         """Count the values whose worst one is bounded."""
@@ -395,23 +400,26 @@ class Expression(WithoutArithmetic):
         return [(rate, None) for rate in self.rates]
 
     @property
-    def least_bound(self) -> float:
-        """Smallest bound that is accepted."""
-        return self.range[0]
+    def bounded_value(self) -> Expression:
+        """The expression whose bounds are accepted: itself, or the rate of each group."""
+        return self
 
     @property
-    def bounds_accepted(self) -> str:
-        """Bounds that are accepted, in words."""
+    def accepted(self) -> tuple[float, str]:
+        """Smallest bound that is accepted, and all of them in words."""
         low, high = self.range
         if (low, high) == (0.0, 1.0):
-            return "a rate in [0, 1]: 5 per cent is written 0.05"
+            return low, "a rate in [0, 1]: 5 per cent is written 0.05"
         finite = "finite and " if math.isinf(high - low) else ""
-        return f"{finite}in [{low:g}, {high:g}], the values it can have"
+        return low, f"{finite}in [{low:g}, {high:g}], the values it can have"
 
     def _bounded(self, sense: Sense, bound: Any) -> Constraint:
         """Make a constraint, unless the expression has bounds of the other side alone."""
-        if self.one_sided and sense not in self.senses:
-            raise TypeError(f"{self} {sense} {bound}: {self.one_sided}.")
+        if isinstance(self, Rate) and isinstance(bound, Rate):
+            return Constraint(self - bound, sense, 0.0)
+        value = self.bounded_value
+        if value.one_sided and sense not in value.senses:
+            raise TypeError(f"{self} {sense} {bound}: {value.one_sided}.")
         return Constraint(self, sense, bound)
 
     def __le__(self, bound: Any) -> Constraint:
@@ -441,25 +449,6 @@ class Expression(WithoutArithmetic):
             f"a {type(self).__name__.lower()} is not linear in the predictions, and only plain "
             f"rates have sums and multiples. Bound each by itself."
         )
-
-
-def _refuse_without_groups(expression: Expression) -> None:
-    """Refuse a rate of a group beside others where nothing names the group.
-
-    The mean rank of all rows is one half, and can be the reference of groups.
-    """
-    for rate in expression.rates:
-        for _, term in rate.terms:
-            event = term.event
-            has_group = expression.compares_groups and not (
-                expression.compares_with_overall and event.background == "others"
-            )
-            if event.needs_group and not has_group:
-                raise TypeError(
-                    f"{expression}: {term} compares a group with other rows, and has no value "
-                    f"for all rows together: write gap({term.name}(), by=...), each(...) or "
-                    f"ratio(...), and name no reference=overall."
-                )
 
 
 @dataclass(frozen=True)
@@ -499,11 +488,10 @@ class Constraint:
         self._check_expression()
         # Zero has no sign: that of -0.0 would be shown.
         bound = float(self.bound) + 0.0 if is_finite(self.bound) else self.bound
-        low, high = self.expression.least_bound, self.expression.range[1]
-        if not low <= bound <= high or not is_finite(bound):
+        low, accepted = self.expression.bounded_value.accepted
+        if not low <= bound <= self.expression.range[1] or not is_finite(bound):
             raise ValueError(
-                f"The bound of {self.expression} must be {self.expression.bounds_accepted}; got "
-                f"{shorten_number(bound)}."
+                f"The bound of {self.expression} must be {accepted}; got {shorten_number(bound)}."
             )
         object.__setattr__(self, "priority", int(self.priority))
         object.__setattr__(self, "violation_weight", float(self.violation_weight))
@@ -536,7 +524,7 @@ class Constraint:
                 f"The bound of {self.expression} must be a number, got {self.bound!r}. Write it "
                 f"as `{name}(...) {self.sense} 0.05`."
             )
-        senses = list(self.expression.senses)
+        senses = list(self.expression.bounded_value.senses)
         if self.sense not in senses:
             raise ValueError(
                 f"The sense of a bound of {self.expression} must be one of {senses}, got "
@@ -546,7 +534,17 @@ class Constraint:
             raise ValueError(
                 f"{self.expression} does not depend on predictions: there is nothing to bound."
             )
-        _refuse_without_groups(self.expression)
+        for term in self.terms:
+            # The mean rank of all rows is one half, and can be the reference of groups.
+            has_group = self.expression.compares_groups and not (
+                self.expression.compares_with_overall and term.event.background == "others"
+            )
+            if term.event.group != "both" and not has_group:
+                raise TypeError(
+                    f"{self.expression}: {term} compares a group with other rows, and has no "
+                    f"value for all rows together: write gap({term.name}(), by=...), each(...) or "
+                    f"ratio(...), and name no reference=overall."
+                )
         coefficients = [a for rate in self.rates for a, _ in rate.terms]
         if not np.isfinite([*coefficients, *(rate.constant for rate in self.rates)]).all():
             raise ValueError(f"{self.expression} has a coefficient that is not finite.")
@@ -604,7 +602,7 @@ class Constraint:
     @property
     def has_costs_of_amounts(self) -> bool:
         """Whether rows cost amounts, whose mean is not bounded as a rate is."""
-        return any(term.event.is_cost and term.amount is not None for term in self.terms)
+        return any(t.event.kind == "cost" and t.amount is not None for t in self.terms)
 
     @property
     def reference_models(self) -> tuple[ReferenceModel, ...]:
@@ -612,9 +610,15 @@ class Constraint:
         return tuple(model for term in self.terms for model in term.reference_models)
 
     @property
+    def selectors(self) -> tuple[Selector, ...]:
+        """Selectors of all rows that the constraint depends on."""
+        return tuple(selector for term in self.terms for selector in term.selectors)
+
+    @property
     def columns(self) -> tuple[Hashable, ...]:
         """Names of the columns whose groups are compared, or values select rows."""
-        return (*self.expression.columns, *(c.name for term in self.terms for c in term.columns))
+        selected = [part.name for part in self.selectors if isinstance(part, Column)]
+        return (*self.expression.columns, *selected)
 
     @property
     def data_sets(self) -> tuple[str, ...]:
@@ -624,43 +628,27 @@ class Constraint:
     @property
     def n_rows_held(self) -> tuple[int, ...]:
         """Lengths of the masks, decisions and amounts of single rows that the constraint holds."""
-        masks = [mask.n_samples for term in self.terms for mask in term.masks]
-        masks += [amount.n_samples for amount in self.amounts if amount.is_array]
+        masks = [part.n_samples for part in self.selectors if isinstance(part, Mask)]
+        masks += [amount.n_samples for amount in self.amounts if amount.packed]
         given = [m.decisions for m in self.reference_models if m.decisions is not None]
         return (*masks, *map(len, given))
 
     @property
-    def has_loss(self) -> bool:
-        """Whether the constraint bounds a mean cross-entropy, alone or beside rates."""
-        return any(term.event.is_loss for term in self.terms)
-
-    @property
-    def is_loss(self) -> bool:
-        """Whether the constraint bounds nothing but mean cross-entropies."""
-        return bool(self.terms) and all(term.event.is_loss for term in self.terms)
-
-    @property
-    def is_pair(self) -> bool:
-        """Whether the constraint bounds pair rates, of the order of scores."""
-        return bool(self.terms) and all(term.event.is_pair for term in self.terms)
+    def kinds(self) -> set[EventKind]:
+        """What its rates are means of: pairs, which are never beside others, losses, and so on."""
+        return {term.event.kind for term in self.terms}
 
     @property
     def is_of_scores(self) -> bool:
         """Whether the constraint depends on scores, and not on decisions alone."""
-        events = (term.event for term in self.terms)
-        return any(event.is_loss or event.is_pair or event.is_residual for event in events)
-
-    @property
-    def is_calibration(self) -> bool:
-        """Whether the constraint bounds calibration errors, of probabilities."""
-        return any(term.event.is_residual for term in self.terms)
+        return not self.kinds.isdisjoint({"loss", "pair", "residual"})
 
     @property
     def is_of_predictions(self) -> bool:
         """Whether the constraint bounds shares of predictions, of rows that no label selects."""
         return bool(self.terms) and all(
             term.event.target is not None
-            and not term.event.is_pair
+            and term.event.kind != "pair"
             and not any(s.needs_labels for s in term.selectors)
             for term in self.terms
         )
@@ -673,14 +661,9 @@ class Constraint:
         )
 
     @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest value of the expression over all predictions."""
-        return self.expression.range
-
-    @property
     def is_always_met(self) -> bool:
         """Whether the bound is the last value of the range, so that no decision violates it."""
-        low, high = self.range
+        low, high = self.expression.range
         return self.bound >= high if self.sense == "<=" else self.bound <= low
 
     @property
@@ -691,11 +674,8 @@ class Constraint:
     @property
     def is_binary(self) -> bool:
         """Whether the constraint names one of two classes by its position."""
-        return any(
-            isinstance(part, ClassPosition)
-            for term in self.terms
-            for part in (term.event.target, *term.selectors)
-        )
+        targets = [term.event.target for term in self.terms]
+        return any(isinstance(part, ClassPosition) for part in (*targets, *self.selectors))
 
     def value(self, functionals: Float) -> float:
         """Compute the value of the expression from its functionals.
@@ -707,28 +687,6 @@ class Constraint:
         """
         return self.expression.value(functionals, self.sense)
 
-    def rows(self, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
-        """Write the constraint as linear rows.
-
-        Parameters
-        ----------
-        at : sequence of int
-            Positions of the functionals.
-        names : sequence of str
-            Printed names of the functionals.
-        """
-        return self.expression.rows(self, at, names)
-
-    def branches(self, at: Sequence[int]) -> list[CurvedRow]:
-        """Write the constraint as rows of functions.
-
-        Parameters
-        ----------
-        at : sequence of int
-            Positions of the functionals.
-        """
-        return self.expression.branches(self, at)
-
     def __bool__(self) -> bool:
         raise TypeError(
             f"{self} is a constraint, neither true nor false. A rate between two bounds takes two "
@@ -736,21 +694,18 @@ class Constraint:
         )
 
     def __str__(self) -> str:
-        return self.expression.write_bound(self.sense, self.bound)
-
-    def to_python(self) -> str:
-        """Write the Python that makes the constraint."""
-        return self._with_priority(self.expression.bound_to_python(self.sense, self.bound))
+        return self.expression.write_bound(self.sense, self.bound, exact=False)
 
     def __repr__(self) -> str:
         """Write the Python that makes the constraint, if there is such a text."""
         try:
             return self.to_python()
         except NotTextError:
-            return self._with_priority(str(self))
+            return self.to_python(exact=False)
 
-    def _with_priority(self, bound: str) -> str:
-        """Write a bound with its priority, unless it has the defaults."""
+    def to_python(self, *, exact: bool = True) -> str:
+        """Write the Python that makes the constraint, or its short form where asked."""
+        bound = self.expression.write_bound(self.sense, self.bound, exact=exact)
         if self.priority == 1 and self.violation_weight == 1.0:
             return bound
         weight = f", weight={write_number(self.violation_weight)}"
@@ -761,7 +716,7 @@ class Constraint:
 def refuse_other_amounts(rate: Rate, other: Rate, what: str) -> None:
     """Refuse two rates in which rows count for different amounts, unless they are costs."""
     found = [
-        term.amount for one in (rate, other) for _, term in one.terms if not term.event.is_cost
+        term.amount for one in (rate, other) for _, term in one.terms if term.event.kind != "cost"
     ]
     for first, second in itertools.pairwise(found):
         if first != second:
@@ -796,14 +751,9 @@ class Rate(Expression):
     constant: float = 0.0
 
     @property
-    def is_loss(self) -> bool:
-        """Whether the rate is made of nothing but mean cross-entropies."""
-        return bool(self.terms) and all(term.event.is_loss for _, term in self.terms)
-
-    @property
-    def is_pair(self) -> bool:
-        """Whether the rate is made of nothing but pair rates."""
-        return bool(self.terms) and all(term.event.is_pair for _, term in self.terms)
+    def kinds(self) -> set[EventKind]:
+        """What the rate is made of."""
+        return {term.event.kind for _, term in self.terms}
 
     @property
     def range(self) -> tuple[float, float]:
@@ -836,27 +786,17 @@ class Rate(Expression):
         return (self,)
 
     @property
-    def least_bound(self) -> float:
-        """Smallest bound that is accepted: a mean cross-entropy is positive."""
-        low = self.range[0]
-        return math.ulp(0.0) if self.is_loss and low == 0.0 else low
-
-    @property
-    def bounds_accepted(self) -> str:
-        """Bounds that are accepted, in words."""
-        if self.is_loss and self.range[0] == 0.0:
-            return "a positive, finite mean cross-entropy in nats"
-        if self.is_pair and self.range == (0.0, 1.0):
-            return "a probability in [0, 1]: an AUC of 80 per cent is written 0.8"
-        return super().bounds_accepted
+    def accepted(self) -> tuple[float, str]:
+        """Smallest bound that is accepted, and all of them in words."""
+        if self.kinds == {"loss"} and self.range[0] == 0.0:
+            return math.ulp(0.0), "a positive, finite mean cross-entropy in nats"
+        if self.kinds == {"pair"} and self.range == (0.0, 1.0):
+            return 0.0, "a probability in [0, 1]: an AUC of 80 per cent is written 0.8"
+        return super().accepted
 
     def rows(self, of: Constraint, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
         """Write a bound of the rate as a linear row."""
         return [LinearRow(str(of), {at[0]: of.sign}, of.sign * of.bound)]
-
-    def value(self, functionals: Float, sense: Sense) -> float:
-        """Return the rate, which is the functional."""
-        return float(functionals[0])
 
     def values(self, functionals: Float) -> Float:
         """Return the functional."""
@@ -886,11 +826,6 @@ class Rate(Expression):
             parts.append((a, term.to_python(name, normalize)))
         return write_sum(parts, constant, write_number)
 
-    def _in_brackets(self, text: str) -> str:
-        """Put a text of the rate into brackets if it is that of a sum or a multiple."""
-        is_term = len(self.terms) == 1 and self.terms[0][0] == 1.0 and not self.constant
-        return text if is_term else f"({text})"
-
     def _plus(self, other: Any, factor: float) -> Rate:
         if is_number(other):
             if not is_finite(other):
@@ -908,7 +843,7 @@ class Rate(Expression):
         for scale, rate in ((1.0, self), (factor, other)):
             for a, term in rate.terms:
                 coefficients[term] = coefficients.get(term, 0.0) + scale * a
-        if len({term.event.is_pair for term in coefficients}) > 1:
+        if len({term.event.kind == "pair" for term in coefficients}) > 1:
             raise TypeError(
                 f"{self} and {other} cannot be added: one is a pair rate, of the order of scores, "
                 f"and the other is not. Bound each by a constraint of its own."
@@ -950,13 +885,13 @@ class Rate(Expression):
 
     def __truediv__(self, other: Any) -> Any:
         refuse_uncalled(other, f"A quotient of {self}")
-        if isinstance(other, Rate) and (self.is_pair or other.is_pair):
+        if isinstance(other, Rate) and "pair" in self.kinds | other.kinds:
             raise TypeError(
                 f"({self}) / ({other}) is a quotient of pair rates, whose bound is none on the "
                 f"order of scores: compare groups by ratio(rate, by=...), or bound differences."
             )
         if isinstance(other, Rate):
-            return Quotient(_name_quotient(self, other), self, other)
+            return Quotient(_write_quotient(self, other), self, other)
         if not is_number(other):
             return NotImplemented
         if not other or not is_finite(other):
@@ -973,12 +908,6 @@ class Rate(Expression):
             f"{shorten_number(other)} / ({self}) is not linear in the predictions: rates divide "
             f"rates, and no numbers. Bound the rate itself."
         )
-
-    def __le__(self, bound: Any) -> Constraint:
-        return (self - bound) <= 0.0 if isinstance(bound, Rate) else super().__le__(bound)
-
-    def __ge__(self, bound: Any) -> Constraint:
-        return (self - bound) >= 0.0 if isinstance(bound, Rate) else super().__ge__(bound)
 
 
 @dataclass(frozen=True, repr=False)
@@ -1015,13 +944,13 @@ class Quotient(Expression):
         if name in ("f1", "precision"):
             name = f"{name_with_label(name, label)}{bracket}{rows}"
         else:
-            name = _name_quotient(numerator, denominator)
+            name = _write_quotient(numerator, denominator)
         return Quotient(name, numerator, denominator)
 
     def to_python(self) -> str:
         """Write the division that makes the quotient, or the call of its function."""
-        if self.name == _name_quotient(*self.rates):
-            return " / ".join(rate._in_brackets(rate.to_python()) for rate in self.rates)
+        if self.name == _write_quotient(*self.rates):
+            return _write_quotient(*self.rates, write=Rate.to_python)
         name = re.split(r"[(\[]", self.name)[0]
         normalize = "pred" if name == "confusion" else None
         return self.numerator.terms[0][1].to_python(name, normalize)
@@ -1056,7 +985,7 @@ class Quotient(Expression):
     def values(self, functionals: Float) -> Float:
         """Compute the quotients, NaN where the denominator is zero."""
         numerator, denominator = functionals
-        is_known = np.abs(denominator) > 1e-12
+        is_known = np.abs(denominator) > ROUNDING
         return np.where(is_known, numerator / np.where(is_known, denominator, 1.0), np.nan)
 
     def gradient(self, functionals: Float) -> Float:
@@ -1068,20 +997,22 @@ class Quotient(Expression):
         return np.array([inverse, -float(self.values(functionals)) * inverse])
 
     @property
-    def bounds_accepted(self) -> str:
-        """Bounds that are accepted, in words."""
+    def accepted(self) -> tuple[float, str]:
+        """Smallest bound that is accepted, and all of them in words."""
         low, high = self.range
         if high == 1.0:
-            return "a fraction in [0, 1]: 90 per cent is written 0.9"
-        return "finite" if low < 0.0 else "not negative"
+            return low, "a fraction in [0, 1]: 90 per cent is written 0.9"
+        return low, "finite" if low < 0.0 else "not negative"
 
     def __str__(self) -> str:
         return self.name
 
 
-def _name_quotient(numerator: Rate, denominator: Rate) -> str:
+def _write_quotient(*rates: Rate, write: Callable[[Rate], str] = str) -> str:
     """Write a quotient of rates, sums and multiples in brackets."""
-    return " / ".join(rate._in_brackets(str(rate)) for rate in (numerator, denominator))
+    is_term = [len(r.terms) == 1 and r.terms[0][0] == 1.0 and not r.constant for r in rates]
+    texts = zip(map(write, rates), is_term, strict=True)
+    return " / ".join(text if is_single else f"({text})" for text, is_single in texts)
 
 
 @dataclass(frozen=True, repr=False)
@@ -1128,10 +1059,6 @@ class CalibrationError(Expression):
         """Write a bound as a curved row."""
         function = CurveFunction(((1.0, self),), is_difference=False)
         return [CurvedRow(tuple(at), function, of.bound)]
-
-    def value(self, functionals: Float, sense: Sense) -> float:
-        """Compute the error, NaN where a mean residual is undefined."""
-        return float(self.values(functionals))
 
     def values(self, functionals: Float) -> Float:
         """Add up the sizes of mean residuals."""

@@ -84,20 +84,19 @@ def check_task(constraints: Iterable[Constraint], *, predicts_numbers: bool) -> 
         If there is one.
     """
     for constraint in constraints:
-        if not predicts_numbers and any(t.event.is_row_function for t in constraint.terms):
+        if not predicts_numbers and "number" in constraint.kinds:
             raise ValueError(
                 f"{constraint} bounds a mean over predicted numbers, and a classifier predicts "
                 f"classes: use ConstrainedXGBRegressor, ConstrainedLGBMRegressor or "
                 f"ConstrainedRidge, or bound a rate such as selection_rate()."
             )
-        if predicts_numbers and not all(t.event.is_row_function for t in constraint.terms):
+        if predicts_numbers and constraint.kinds - {"number"}:
             raise ValueError(
                 f"{constraint} bounds a rate of predicted classes, and a regressor predicts "
                 f"numbers: bound a mean such as mean_loss('squared'), mean_prediction(), "
                 f"mean_residual(), share_above(c) or coverage()."
             )
-        selectors = [part for term in constraint.terms for part in term.selectors]
-        if predicts_numbers and any(isinstance(part, ClassSelector) for part in selectors):
+        if predicts_numbers and any(isinstance(s, ClassSelector) for s in constraint.selectors):
             raise ValueError(
                 f"{constraint} is taken over rows of a class, and targets of a regressor are "
                 f"numbers: select rows by a column, as in on={{'name': value}}."
@@ -155,7 +154,9 @@ def check_decisions(constraints: Sequence[Constraint], parameter: str, reason: s
     for constraint in constraints:
         check_straight([constraint], f"decisions by {parameter}", f"leave {parameter} out")
         if constraint.is_of_scores:
-            bounded = "a pair rate" if constraint.is_pair else "a mean loss of probabilities"
+            bounded = (
+                "a pair rate" if "pair" in constraint.kinds else "a mean loss of probabilities"
+            )
             raise ValueError(
                 f"{constraint} bounds {bounded}, and {reason}: leave {parameter} out, or bound a "
                 f"rate of decisions."
@@ -275,7 +276,7 @@ def as_log_loss(
 
 def _as_log_loss(constraint: Constraint, n_classes: int, value: float | None) -> Constraint:
     """Replace one constraint, given its value in the loss form under an earlier model, if any."""
-    if constraint.is_loss:
+    if constraint.kinds == {"loss"}:
         return constraint
     rate = constraint.expression
     if isinstance(rate, Rate) and constraint.sense == "<=" and len(rate.terms) == 1:

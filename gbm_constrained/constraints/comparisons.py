@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise, permutations, product
@@ -22,6 +21,7 @@ from gbm_constrained.constraints.base import (
     Expression,
     GroupT,
     LinearRow,
+    Part,
     Quotient,
     Rate,
     Sense,
@@ -60,6 +60,7 @@ class Grouped(Expression):
     """Base of comparisons of rates between groups of rows; :func:`gap` describes the options."""
 
     compares_groups: ClassVar[bool] = True
+    min_groups: ClassVar[int] = 1  # Smallest number of groups that can be compared.
 
     by: Columns | None  # None stands for all sensitive features.
     missing: Missing = "group"
@@ -77,9 +78,32 @@ class Grouped(Expression):
         return self.by or ()
 
     @property
-    def min_groups(self) -> int:
-        """Smallest number of groups that can be compared."""
-        return 1
+    def rates(self) -> tuple[Rate, ...]:
+        """The rates of all values that are compared: two of each quotient."""
+        return tuple(rate for _, of in self.parts for rate in of.rates)
+
+    @property
+    def is_curved(self) -> bool:  # type: ignore[override]
+        """Whether a bound has curved rows."""
+        return 1.0 < self.p < math.inf or not all(of.is_linear for _, of in self.parts)
+
+    def by_part(self, items: Any) -> list[list[Any]]:
+        """Collect what each part has of each group, such as two functionals of a quotient."""
+        starts = np.cumsum([0, *(len(of.rates) for _, of in self.parts)])
+        groups = range(0, len(items), starts[-1])
+        return [
+            [items[at + first : at + last] for at in groups]
+            for first, last in pairwise(starts.tolist())
+        ]
+
+    def values_by_part(self, functionals: Float, sense: Sense) -> list[Float]:
+        """Compute the values of the groups for each part, shape (n_groups,)."""
+        return [
+            np.array([of.value(one, sense) for one in groups])
+            if of.is_quotient
+            else of.values(np.array(groups).T)
+            for (_, of), groups in zip(self.parts, self.by_part(functionals), strict=True)
+        ]
 
     def functionals(self, groups: Sequence[GroupT]) -> list[tuple[Rate, GroupT | None]]:
         """List the rates of each group, those of one group after those of another."""
@@ -117,7 +141,8 @@ class Grouped(Expression):
 class GroupedRate(Grouped):
     """Base of comparisons of one value between groups, a rate or a calibration error."""
 
-    takes_curves: ClassVar[bool] = True  # Whether the value may be a calibration error.
+    takes: ClassVar[tuple[type[Expression], ...]] = (Rate, CalibrationError)
+    p = 1.0
 
     rate: Rate | CalibrationError
 
@@ -128,7 +153,7 @@ class GroupedRate(Grouped):
             raise TypeError(
                 f"{name} compares a plain rate between groups, such as fpr(), got {self.rate!r}."
             )
-        if not isinstance(self.rate, Rate) and not (self.takes_curves and self.is_curved):
+        if not isinstance(self.rate, self.takes):
             raise TypeError(
                 f"{name} compares a plain rate between groups, got {self.rate!r}, whose groups' "
                 f"values are not linear in the predictions: bound it in each group by "
@@ -137,28 +162,9 @@ class GroupedRate(Grouped):
         super().__post_init__()
 
     @property
-    def is_curved(self) -> bool:  # type: ignore[override]
-        """Whether a bound has curved rows."""
-        return isinstance(self.rate, CalibrationError)
-
-    @property
-    def rates(self) -> tuple[Rate, ...]:
-        """The rate that is compared, or those that make the error."""
-        return self.rate.rates
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest value of the comparison over all predictions."""
-        return self.rate.range
-
-    def by_group(self, at: Sequence[int]) -> list[tuple[int, ...]]:
-        """Split the positions of functionals into those of each group."""
-        n = len(self.rates)
-        return [tuple(at[i : i + n]) for i in range(0, len(at), n)]
-
-    def values_of_groups(self, functionals: Float) -> Float:
-        """Compute the value of each group, shape (n_groups,)."""
-        return self.rate.values(functionals.reshape(-1, len(self.rates)).T)
+    def parts(self) -> tuple[Part, ...]:  # type: ignore[override]
+        """The one value that is compared."""
+        return ((1.0, self.rate),)
 
     def with_positive_class(self, label: Hashable) -> Self:
         """Name the positive class in the rate."""
@@ -178,29 +184,19 @@ class Each(GroupedRate):
     """A value in every group: the largest of them under ``<=``, the smallest under ``>=``."""
 
     @property
-    def senses(self) -> tuple[Sense, ...]:  # type: ignore[override]
-        """Senses of the bounds it may have."""
-        return self.rate.senses
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value of a group over all predictions."""
+        return self.rate.range
 
     @property
-    def one_sided(self) -> str:  # type: ignore[override]
-        """Why it has no others."""
-        return self.rate.one_sided
+    def bounded_value(self) -> Expression:
+        """The rate, whose bounds are accepted."""
+        return self.rate
 
     @property
     def bounds_each_rate(self) -> bool:  # type: ignore[override]
         """Whether each row bounds one functional."""
         return not self.is_curved
-
-    @property
-    def least_bound(self) -> float:
-        """Smallest bound that is accepted, as for the rate itself."""
-        return self.rate.least_bound
-
-    @property
-    def bounds_accepted(self) -> str:
-        """Bounds that are accepted, in words."""
-        return self.rate.bounds_accepted
 
     def n_comparisons(self, n_functionals: int) -> int:
         """Count the groups."""
@@ -217,11 +213,11 @@ class Each(GroupedRate):
 
     def branches(self, of: Constraint, at: Sequence[int]) -> list[CurvedRow]:
         """Write the bound as a curved row for each group."""
-        return [row for own in self.by_group(at) for row in self.rate.branches(of, own)]
+        return [row for own in self.by_part(at)[0] for row in self.rate.branches(of, own)]
 
     def value(self, functionals: Float, sense: Sense) -> float:
         """Find the value of the worst group, NaN where none is defined."""
-        found = self.values_of_groups(functionals)
+        (found,) = self.values_by_part(functionals, sense)
         if np.isnan(found).all():
             return np.nan
         return float(np.nanmax(found) if sense == "<=" else np.nanmin(found))
@@ -234,13 +230,14 @@ class Paired(Grouped):
     senses: ClassVar[tuple[Sense, ...]] = ("<=",)
     one_sided = "a gap can only be bounded from above"
     compares_pairs: ClassVar[bool] = True
+    min_groups: ClassVar[int] = 2  # One group equals its reference, whatever the decisions.
+    most_rows: ClassVar[float] = math.inf
+    reason_and_remedy: ClassVar[str] = (
+        "gaps have sums with other gaps between the same groups, and multiples by positive "
+        "numbers, and no others are convex. Bound each by itself."
+    )
 
-    reference: Hashable | tuple[Hashable, ...] | Overall | None = None
-
-    @property
-    def has_reference(self) -> bool:  # type: ignore[override]
-        """Whether the last group is the reference of the others."""
-        return self.reference is not None
+    reference: Hashable | None = None  # A value, a tuple of values or `overall`.
 
     @property
     def compares_with_overall(self) -> bool:  # type: ignore[override]
@@ -255,9 +252,10 @@ class Paired(Grouped):
         return self.reference if isinstance(self.reference, tuple) else (self.reference,)
 
     @property
-    def min_groups(self) -> int:
-        """Smallest number of groups that can be compared."""
-        return 2  # The one group that there is equals its reference, whatever the decisions.
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest value that predictions can make."""
+        widths = [weight * (of.range[1] - of.range[0]) for weight, of in self.parts]
+        return 0.0, _norm(widths, self.p)
 
     def functionals(self, groups: Sequence[GroupT]) -> list[tuple[Rate, GroupT | None]]:
         """List the rates of each group, and those of all rows where these are the reference."""
@@ -267,13 +265,13 @@ class Paired(Grouped):
         return functionals
 
     def n_comparisons(self, n_functionals: int) -> int:
-        """Count the pairs of groups."""
-        n_groups = n_functionals // len(self.rates)
-        return n_groups * (n_groups - 1) // 2
+        """Count the choices of pairs of groups."""
+        pairs, n = math.comb(n_functionals // len(self.rates), 2), len(self.parts)
+        return int(pairs * n if self.p == math.inf else min(pairs**n, self.most_rows))
 
     def pairs(self, n_groups: int) -> list[tuple[int, int]]:
         """List the ordered pairs of groups that are compared."""
-        if not self.has_reference:
+        if self.reference is None:
             return list(permutations(range(n_groups), 2))
         last = n_groups - 1
         return [pair for i in range(last) for pair in ((i, last), (last, i))]
@@ -281,7 +279,7 @@ class Paired(Grouped):
     def find_gap(self, values: Float) -> float:
         """Find the largest difference of a value between groups; NaN without a known pair."""
         is_known = ~np.isnan(values)
-        if self.has_reference:
+        if self.reference is not None:
             if not (is_known[-1] and is_known[:-1].any()):
                 return np.nan
             return float(np.nanmax(np.abs(values[:-1] - values[-1])))
@@ -289,9 +287,74 @@ class Paired(Grouped):
             return np.nan
         return float(np.nanmax(values) - np.nanmin(values))
 
-    @abstractmethod
+    def _rows(self, at: Sequence[int]) -> list[tuple[tuple[Part, ...], list[list[int]]]]:
+        """List the parts of each row, and the functionals of two groups that each part compares.
+
+        The largest gap has rows of each part alone, and other norms have rows of all parts, one
+        for each choice of an ordered pair of groups by each part.
+        """
+        n_groups, n_parts = len(at) // len(self.rates), len(self.parts)
+        by_part, pairs = self.by_part(at), self.pairs(n_groups)
+        positions = range(n_parts)
+        members = [(i,) for i in positions] if self.p == math.inf else [tuple(positions)]
+        n_rows = len(pairs) ** len(members[0])
+        if n_rows > self.most_rows:
+            raise ValueError(
+                f"it compares {n_groups} groups by {n_parts} gaps, which makes {n_rows} "
+                f"rows, more than {self.most_rows}: put groups of few rows together with "
+                f"small_groups='merge', or bound each gap by itself."
+            )
+        return [
+            (
+                tuple(self.parts[i] for i in row),
+                [[*by_part[i][g], *by_part[i][h]] for i, (g, h) in zip(row, choice, strict=True)],
+            )
+            for row in members
+            for choice in product(pairs, repeat=len(row))
+        ]
+
+    def rows(self, of: Constraint, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
+        """Write a bound as linear rows, one for each choice of pairs; none if it is curved."""
+        found: list[LinearRow] = []
+        name_of = dict(zip(at, names, strict=True))
+        for parts, compared in [] if self.is_curved else self._rows(at):
+            coefficients: dict[int, float] = {}
+            written = []
+            for (weight, rate), (first, second) in zip(parts, compared, strict=True):
+                coefficients[first] = coefficients.get(first, 0.0) + weight
+                coefficients[second] = coefficients.get(second, 0.0) - weight
+                is_sum = len(rate.terms) > 1 or rate.constant
+                subtracted = f"({name_of[second]})" if is_sum else name_of[second]
+                difference = f"{name_of[first]} - {subtracted}"
+                written.append((weight, difference if weight == 1.0 else f"({difference})"))
+            name = f"{write_sum(written)} <= {of.bound:g}"
+            found.append(LinearRow(name, coefficients, of.bound))
+        return found
+
+    def branches(self, of: Constraint, at: Sequence[int]) -> list[CurvedRow]:
+        """Write a bound as rows of functions, one for each choice of pairs."""
+        p = 1.0 if self.p == math.inf else self.p
+        return [
+            CurvedRow(tuple(chain.from_iterable(compared)), CurveFunction(parts, p), of.bound)
+            for parts, compared in self._rows(at)
+        ]
+
+    def value(self, functionals: Float, sense: Sense) -> float:
+        """Compute the norm of the gaps, NaN where one of them is undefined."""
+        values = self.values_by_part(functionals, sense)
+        weights = [weight for weight, _ in self.parts]
+        gaps = [w * self.find_gap(one) for w, one in zip(weights, values, strict=True)]
+        return _norm(gaps, self.p)
+
     def as_sum(self, other: Any) -> GapNorm:
-        """Write the comparison as a sum of gaps, or refuse its sum or product with `other`."""
+        """Write the comparison as a sum of gaps, or refuse its sum or product with `other`.
+
+        Ratios and gaps of calibration errors have no sums.
+        """
+        if isinstance(self, Gap) and not self.is_difference:
+            self._refuse(other)
+        given = {name: getattr(self, name) for name in OPTIONS}
+        return GapNorm(parts=self.parts, p=self.p, **given)
 
     def __add__(self, other: Any) -> GapNorm:
         first, second = self.as_sum(other), other
@@ -343,11 +406,6 @@ class Paired(Grouped):
 
 OPTIONS = ("by", "missing", "min_group_size", "small_groups", "reference")
 MOST_ROWS = 5000  # Rows of one constraint, each of which costs time in every iteration.
-Part: TypeAlias = tuple[float, Rate | Quotient]
-REFUSED_SUMS = (
-    "gaps have sums with other gaps between the same groups, and multiples by positive numbers, "
-    "and no others are convex. Bound each by itself."
-)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -360,49 +418,9 @@ class Gap(GroupedRate, Paired):
         return not self.is_curved
 
     @property
-    def reason_and_remedy(self) -> str:
+    def reason_and_remedy(self) -> str:  # type: ignore[override]
         """Why other sums and multiples are refused, and what is written instead."""
-        return self.rate.reason_and_remedy if self.is_curved else REFUSED_SUMS
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest difference that predictions can make."""
-        low, high = self.rate.range
-        return 0.0, high - low
-
-    def rows(self, of: Constraint, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
-        """Write the bound as a linear row for each ordered pair; none if it is curved."""
-        if not isinstance(self.rate, Rate):
-            return []
-        is_sum = len(self.rate.terms) > 1 or self.rate.constant
-        subtracted = [f"({name})" if is_sum else name for name in names]
-        return [
-            LinearRow(
-                f"{names[i]} - {subtracted[j]} <= {of.bound:g}",
-                {at[i]: 1.0, at[j]: -1.0},
-                of.bound,
-            )
-            for i, j in self.pairs(len(at))
-        ]
-
-    def branches(self, of: Constraint, at: Sequence[int]) -> list[CurvedRow]:
-        """Write the bound as a curved row for each ordered pair."""
-        groups, function = self.by_group(at), CurveFunction(((1.0, self.rate),))
-        return [
-            CurvedRow(groups[i] + groups[j], function, of.bound)
-            for i, j in self.pairs(len(groups))
-        ]
-
-    def value(self, functionals: Float, sense: Sense) -> float:
-        """Find the largest difference."""
-        return self.find_gap(self.values_of_groups(functionals))
-
-    def as_sum(self, other: Any) -> GapNorm:
-        """Write the gap as a sum of one gap; ratios and calibration errors have no sums."""
-        if not self.is_difference or not isinstance(self.rate, Rate):
-            self._refuse(other)
-        given = {name: getattr(self, name) for name in OPTIONS}
-        return GapNorm(parts=((1.0, self.rate),), **given)
+        return self.rate.reason_and_remedy if self.is_curved else Paired.reason_and_remedy
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -414,11 +432,11 @@ class Ratio(Gap):
 
     senses: ClassVar[tuple[Sense, ...]] = (">=",)
     one_sided = "a ratio of groups can only be bounded from below"
-    takes_curves: ClassVar[bool] = False
+    takes: ClassVar[tuple[type[Expression], ...]] = (Rate,)
     is_difference = False
     reason_and_remedy = Expression.reason_and_remedy
     range = (0.0, 1.0)
-    bounds_accepted = "a ratio in [0, 1]: four fifths is written 0.8"
+    accepted = (0.0, "a ratio in [0, 1]: four fifths is written 0.8")
 
     slack: float = 0.0
 
@@ -458,10 +476,10 @@ class Ratio(Gap):
         """Find the largest k with ``rate >= k * other rate - slack`` for all pairs."""
         if np.isnan(self.find_gap(functionals)):
             return np.nan
-        others = functionals[:-1] if self.has_reference else functionals
+        others = functionals if self.reference is None else functionals[:-1]
         low, high = np.nanmin(others), np.nanmax(others)
         pairs = [(low, high)]
-        if self.has_reference:
+        if self.reference is not None:
             pairs = [(low, functionals[-1]), (functionals[-1], high)]
         ratios = [(one + self.slack) / other if other > ROUNDING else 1.0 for one, other in pairs]
         return float(min(1.0, *ratios))
@@ -483,99 +501,10 @@ class GapNorm(Paired):
         Order of the norm, one or more; infinity is the largest gap.
     """
 
-    reason_and_remedy = REFUSED_SUMS
+    most_rows: ClassVar[float] = MOST_ROWS
 
-    parts: tuple[Part, ...]
+    parts: tuple[tuple[float, Rate | Quotient], ...]
     p: float = 1.0
-
-    @property
-    def rates(self) -> tuple[Rate, ...]:
-        """The rates of all gaps: two of each quotient."""
-        return tuple(rate for _, of in self.parts for rate in of.rates)
-
-    @property
-    def is_curved(self) -> bool:  # type: ignore[override]
-        """Whether a bound has curved rows."""
-        return 1.0 < self.p < math.inf or any(of.is_quotient for _, of in self.parts)
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Smallest and largest norm that predictions can make."""
-        widths = [weight * (of.range[1] - of.range[0]) for weight, of in self.parts]
-        return 0.0, _norm(np.array(widths), self.p)
-
-    def n_comparisons(self, n_functionals: int) -> int:
-        """Count the choices of pairs of groups."""
-        pairs, n = super().n_comparisons(n_functionals), len(self.parts)
-        return int(pairs * n if self.p == math.inf else min(pairs**n, MOST_ROWS))
-
-    def _by_part(self, items: Any, n_groups: int) -> list[list[Any]]:
-        """Collect what each part has of each group: one item of a rate, two of a quotient."""
-        starts = np.cumsum([0, *(len(of.rates) for _, of in self.parts)])
-        return [
-            [items[g * starts[-1] + first : g * starts[-1] + last] for g in range(n_groups)]
-            for first, last in pairwise(starts.tolist())
-        ]
-
-    def _rows(self, at: Sequence[int]) -> list[tuple[tuple[Part, ...], list[list[int]]]]:
-        """List the parts of each row, and the functionals of two groups that each part compares.
-
-        The largest gap has rows of each part alone, and other norms have rows of all parts, one
-        for each choice of an ordered pair of groups by each part.
-        """
-        n_groups, n_parts = len(at) // len(self.rates), len(self.parts)
-        by_part, pairs = self._by_part(at, n_groups), self.pairs(n_groups)
-        positions = range(n_parts)
-        members = [(i,) for i in positions] if self.p == math.inf else [tuple(positions)]
-        n_rows = len(pairs) ** len(members[0])
-        if n_rows > MOST_ROWS:
-            raise ValueError(
-                f"it compares {n_groups} groups by {n_parts} gaps, which makes {n_rows} "
-                f"rows, more than {MOST_ROWS}: put groups of few rows together with "
-                f"small_groups='merge', or bound each gap by itself."
-            )
-        return [
-            (
-                tuple(self.parts[i] for i in row),
-                [[*by_part[i][g], *by_part[i][h]] for i, (g, h) in zip(row, choice, strict=True)],
-            )
-            for row in members
-            for choice in product(pairs, repeat=len(row))
-        ]
-
-    def rows(self, of: Constraint, at: Sequence[int], names: Sequence[str]) -> list[LinearRow]:
-        """Write a bound as linear rows, one for each choice of pairs; none if it is curved."""
-        if self.is_curved:
-            return []
-        name_of = dict(zip(at, names, strict=True))
-        found = []
-        for parts, compared in self._rows(at):
-            coefficients: dict[int, float] = {}
-            for (weight, _), (first, second) in zip(parts, compared, strict=True):
-                coefficients[first] = coefficients.get(first, 0.0) + weight
-                coefficients[second] = coefficients.get(second, 0.0) - weight
-            written = _write_differences(parts, compared, name_of)
-            found.append(LinearRow(f"{written} <= {of.bound:g}", coefficients, of.bound))
-        return found
-
-    def branches(self, of: Constraint, at: Sequence[int]) -> list[CurvedRow]:
-        """Write a bound as rows of functions, one for each choice of pairs."""
-        p = 1.0 if self.p == math.inf else self.p
-        return [
-            CurvedRow(tuple(chain.from_iterable(compared)), CurveFunction(parts, p), of.bound)
-            for parts, compared in self._rows(at)
-        ]
-
-    def value(self, functionals: Float, sense: Sense) -> float:
-        """Compute the norm of the gaps, NaN where one of them is undefined."""
-        n_groups = functionals.size // len(self.rates)
-        gaps = []
-        for (weight, of), values in zip(
-            self.parts, self._by_part(functionals, n_groups), strict=True
-        ):
-            known = np.array([of.value(np.asarray(one), sense) for one in values])
-            gaps.append(weight * self.find_gap(known))
-        return _norm(np.array(gaps), self.p)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -596,17 +525,11 @@ class GapNorm(Paired):
                     f"{shorten_number(weight)} * gap({of}): only positive finite numbers multiply "
                     f"gaps, which no other multiple bounds from above."
                 )
-            if any(
-                term.event.is_pair or term.event.is_loss for r in of.rates for _, term in r.terms
-            ):
+            if any(not rate.kinds.isdisjoint({"pair", "loss"}) for rate in of.rates):
                 raise TypeError(
                     f"gap({of}) is about scores, and sums and norms are of gaps of decisions: "
                     f"bound it by a constraint of its own."
                 )
-
-    def as_sum(self, other: Any) -> GapNorm:
-        """Return the norm itself."""
-        return self
 
     def with_positive_class(self, label: Hashable) -> GapNorm:
         """Name the positive class in the rates of all gaps."""
@@ -631,19 +554,6 @@ class GapNorm(Paired):
         return f"gap_norm([{', '.join(rates)}]{self.options}, p={self.p:g})"
 
 
-def _norm(values: Float, p: float) -> float:
+def _norm(values: Sequence[float], p: float) -> float:
     """Compute a norm of numbers that are not negative; NaN if one of them is."""
     return float(np.linalg.norm(values, p)) if not np.isnan(values).any() else np.nan
-
-
-def _write_differences(
-    parts: Sequence[Part], compared: Sequence[Sequence[int]], names: dict[int, str]
-) -> str:
-    """Write the weighted differences of a linear row."""
-    written = []
-    for (weight, rate), (first, second) in zip(parts, compared, strict=True):
-        is_sum = isinstance(rate, Rate) and (len(rate.terms) > 1 or rate.constant)
-        subtracted = f"({names[second]})" if is_sum else names[second]
-        difference = f"{names[first]} - {subtracted}"
-        written.append((weight, difference if weight == 1.0 else f"({difference})"))
-    return write_sum(written)

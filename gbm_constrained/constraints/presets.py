@@ -74,10 +74,8 @@ from gbm_constrained.constraints.base import (
 from gbm_constrained.constraints.comparisons import overall
 from gbm_constrained.constraints.selectors import (
     Correct,
-    Event,
     Misclassified,
     Predicted,
-    Selector,
     as_selectors,
     name_with_label,
     to_python_scalar,
@@ -171,26 +169,18 @@ class OfShares(Expression):
         """Why it has no bounds from below."""
         return f"{self.preset} can only be bounded from above"
 
-    def _write(self, within: float | None, *, exact: bool) -> str:
-        """Write the preset, with a bound if there is one, and with all digits where asked."""
+    def write_bound(self, sense: Sense, bound: float | None, *, exact: bool) -> str:
+        """Write the preset that makes a bound, if there is one, with all digits where asked."""
         share, label = (write_number, write_level) if exact else ("{:g}".format, repr)
         to = None
         if self.to is not None and isinstance(self.to[0], tuple):
             to = f"{{{', '.join(f'{label(k)}: {share(target)}' for k, target in self.to)}}}"
         elif self.to is not None:
             to = write_list([share(target) for target in self.to])
-        return write_call(self.preset, within=None if within is None else share(within), to=to)
-
-    def write_bound(self, sense: Sense, bound: float) -> str:
-        """Write a bound as the preset that makes it."""
-        return self._write(bound, exact=False)
-
-    def bound_to_python(self, sense: Sense, bound: float) -> str:
-        """Write the preset that makes a bound, with all digits."""
-        return self._write(bound, exact=True)
+        return write_call(self.preset, within=None if bound is None else share(bound), to=to)
 
     def __str__(self) -> str:
-        return self._write(None, exact=False)
+        return self.write_bound("<=", None, exact=False)
 
 
 @dataclass(frozen=True, repr=False)
@@ -200,14 +190,15 @@ class CoverageDifference(OfShares):
     bounds_each_rate = True
     preset: ClassVar[str] = "Coverage"
     range = (0.0, 1.0)
-    bounds_accepted = "a difference of shares in [0, 1]: 1 per cent is written 0.01"
+    accepted = (0.0, "a difference of shares in [0, 1]: 1 per cent is written 0.01")
 
     @property
     def rates(self) -> tuple[Rate, ...]:
         """The difference of each class."""
         labels = self.classes or ()
         if self.targets is None:
-            return tuple(map(_difference, labels))
+            joint = map(_joint_rates, labels)
+            return tuple(more - missed for _, more, missed in joint)
         # There are no labels before they are known.
         pairs = zip(labels, self.targets.tolist(), strict=False)
         return tuple(rates.selection_rate(label) - target for label, target in pairs)
@@ -243,14 +234,17 @@ class CoverageDivergence(OfShares):
 
     preset: ClassVar[str] = "Quantification"
     range = (0.0, math.inf)
-    bounds_accepted = "a finite divergence in nats that is not negative"
+    accepted = (0.0, "a finite divergence in nats that is not negative")
 
     @property
     def rates(self) -> tuple[Rate, ...]:
         """The share of predictions of each class, and the share of labels if it is the target."""
         labels = self.classes or ()
         predicted = tuple(rates.selection_rate(label) for label in labels)
-        return predicted if self.to is not None else (*predicted, *map(_share, labels))
+        if self.to is not None:
+            return predicted
+        # No decision changes the share of the labels.
+        return (*predicted, *(right + missed for right, _, missed in map(_joint_rates, labels)))
 
     def _parts(self, functionals: Float) -> tuple[Float, Float]:
         """Split functionals into the shares of predictions and the targets."""
@@ -285,23 +279,18 @@ class CoverageDivergence(OfShares):
         return np.concatenate([-ratio, of_target])
 
 
-def _joint_rate(name: str, event: Event, label: Hashable, where: Selector) -> Rate:
-    """Make the share of all rows in which a class meets an event."""
-    return rates.make_rate(name_with_label(name, label), event, where=(where,))
-
-
-def _difference(label: Hashable) -> Rate:
-    """Make the share of predictions of a class less the share of its labels."""
+def _joint_rates(label: Hashable) -> tuple[Rate, Rate, Rate]:
+    """Make the shares of all rows that a class is found in, found in wrongly, and missed in."""
     negative, positive = rates.classes_of(label)
-    more = _joint_rate("false_positives", Predicted(positive), label, negative)
-    return more - _joint_rate("false_negatives", Misclassified(), label, positive)
-
-
-def _share(label: Hashable) -> Rate:
-    """Make the share of the labels of a class, which no decision changes."""
-    positive = rates.classes_of(label)[1]
-    right = _joint_rate("true_positives", Correct(), label, positive)
-    return right + _joint_rate("false_negatives", Misclassified(), label, positive)
+    right, more, missed = (
+        rates.make_rate(name_with_label(name, label), event, where=(where,))
+        for name, event, where in (
+            ("true_positives", Correct(), positive),
+            ("false_positives", Predicted(positive), negative),
+            ("false_negatives", Misclassified(), positive),
+        )
+    )
+    return right, more, missed
 
 
 def read_targets(preset: str, to: Any) -> Targets:
@@ -387,13 +376,23 @@ ValueError
 )
 
 
-def _parity(
-    rate: Rate,
-    difference_bound: float | None,
-    ratio_bound: float | None,
-    ratio_bound_slack: float,
-    by: By,
+@_document_parity
+def UtilityParity(  # noqa: N802 - fairlearn's name
+    rate: Rate | None = None,
+    *,
+    difference_bound: float | None = None,
+    ratio_bound: float | None = None,
+    ratio_bound_slack: float = 0.0,
+    by: By = None,
 ) -> Constraint:
+    """Parity of any rate between each group and all rows; the selection rate by default.
+
+    Parameters
+    ----------
+    rate : Rate, default=None
+        Rate that is compared, with its own ``on=``; the selection rate by default.
+    """
+    rate = rates.selection_rate() if rate is None else rate
     if difference_bound is not None and ratio_bound is not None:
         raise ValueError(
             f"difference_bound={difference_bound!r} and ratio_bound={ratio_bound!r} cannot both "
@@ -415,91 +414,47 @@ def _parity(
     return Constraint(rates.gap(rate, by=by, reference=overall), "<=", bound)
 
 
-@_document_parity
-def UtilityParity(  # noqa: N802 - fairlearn's name
-    rate: Rate | None = None,
-    *,
-    difference_bound: float | None = None,
-    ratio_bound: float | None = None,
-    ratio_bound_slack: float = 0.0,
-    by: By = None,
-) -> Constraint:
-    """Parity of any rate between each group and all rows; the selection rate by default.
+def _make_parity(name: str, summary: str, *makers: Callable[..., Rate]) -> Callable[..., Any]:
+    """Make a parity of fairlearn: that of one rate, or a tuple of those of several."""
 
-    Parameters
-    ----------
-    rate : Rate, default=None
-        Rate that is compared, with its own ``on=``; the selection rate by default.
-    """
-    rate = rates.selection_rate() if rate is None else rate
-    return _parity(rate, difference_bound, ratio_bound, ratio_bound_slack, by)
+    def parity(
+        *,
+        difference_bound: float | None = None,
+        ratio_bound: float | None = None,
+        ratio_bound_slack: float = 0.0,
+        by: By = None,
+        on: Any = None,
+    ) -> Constraint | tuple[Constraint, ...]:
+        bounds: dict[str, Any] = {"difference_bound": difference_bound, "ratio_bound": ratio_bound}
+        bounds |= {"ratio_bound_slack": ratio_bound_slack, "by": by}
+        found = tuple(UtilityParity(make(on=on), **bounds) for make in makers)
+        return found if len(found) > 1 else found[0]
 
-
-@_document_parity
-def DemographicParity(  # noqa: N802
-    *,
-    difference_bound: float | None = None,
-    ratio_bound: float | None = None,
-    ratio_bound_slack: float = 0.0,
-    by: By = None,
-    on: Any = None,
-) -> Constraint:
-    """``P(prediction = 1 | group) = P(prediction = 1)``."""
-    rate = rates.selection_rate(on=on)
-    return _parity(rate, difference_bound, ratio_bound, ratio_bound_slack, by)
+    parity.__name__, parity.__doc__ = name, summary
+    return _document_parity(parity)
 
 
-@_document_parity
-def TruePositiveRateParity(  # noqa: N802
-    *,
-    difference_bound: float | None = None,
-    ratio_bound: float | None = None,
-    ratio_bound_slack: float = 0.0,
-    by: By = None,
-    on: Any = None,
-) -> Constraint:
-    """``P(prediction = 1 | y = 1, group) = P(prediction = 1 | y = 1)``."""
-    return _parity(rates.tpr(on=on), difference_bound, ratio_bound, ratio_bound_slack, by)
-
-
-@_document_parity
-def FalsePositiveRateParity(  # noqa: N802
-    *,
-    difference_bound: float | None = None,
-    ratio_bound: float | None = None,
-    ratio_bound_slack: float = 0.0,
-    by: By = None,
-    on: Any = None,
-) -> Constraint:
-    """``P(prediction = 1 | y = 0, group) = P(prediction = 1 | y = 0)``."""
-    return _parity(rates.fpr(on=on), difference_bound, ratio_bound, ratio_bound_slack, by)
-
-
-@_document_parity
-def EqualizedOdds(  # noqa: N802
-    *,
-    difference_bound: float | None = None,
-    ratio_bound: float | None = None,
-    ratio_bound_slack: float = 0.0,
-    by: By = None,
-    on: Any = None,
-) -> tuple[Constraint, ...]:
-    """Parity of both the true and the false positive rate."""
-    bounds = (difference_bound, ratio_bound, ratio_bound_slack, by)
-    return _parity(rates.tpr(on=on), *bounds), _parity(rates.fpr(on=on), *bounds)
-
-
-@_document_parity
-def ErrorRateParity(  # noqa: N802
-    *,
-    difference_bound: float | None = None,
-    ratio_bound: float | None = None,
-    ratio_bound_slack: float = 0.0,
-    by: By = None,
-    on: Any = None,
-) -> Constraint:
-    """``P(prediction != y | group) = P(prediction != y)``."""
-    return _parity(rates.error_rate(on=on), difference_bound, ratio_bound, ratio_bound_slack, by)
+DemographicParity = _make_parity(
+    "DemographicParity",
+    "``P(prediction = 1 | group) = P(prediction = 1)``.",
+    rates.selection_rate,
+)
+TruePositiveRateParity = _make_parity(
+    "TruePositiveRateParity",
+    "``P(prediction = 1 | y = 1, group) = P(prediction = 1 | y = 1)``.",
+    rates.tpr,
+)
+FalsePositiveRateParity = _make_parity(
+    "FalsePositiveRateParity",
+    "``P(prediction = 1 | y = 0, group) = P(prediction = 1 | y = 0)``.",
+    rates.fpr,
+)
+EqualizedOdds = _make_parity(
+    "EqualizedOdds", "Parity of both the true and the false positive rate.", rates.tpr, rates.fpr
+)
+ErrorRateParity = _make_parity(
+    "ErrorRateParity", "``P(prediction != y | group) = P(prediction != y)``.", rates.error_rate
+)
 
 
 @_document
@@ -777,7 +732,7 @@ ErrorRateParity or BoundedGroupLoss
         DemographicParity, TruePositiveRateParity, FalsePositiveRateParity, EqualizedOdds,
         ErrorRateParity,
     )  # fmt: skip
-    presets: dict[str, Callable[..., Any]] = {preset.__name__: preset for preset in parities}
+    presets = {preset.__name__: preset for preset in parities}
     if name == "BoundedGroupLoss" and isinstance(name_of_loss(moment.reduction_loss), str):
         if moment.upper_bound is None:
             raise ValueError(

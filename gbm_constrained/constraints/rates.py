@@ -95,6 +95,7 @@ from gbm_constrained.constraints.selectors import (
     CrossEntropy,
     Differs,
     Event,
+    EventKind,
     Label,
     Levels,
     Misclassified,
@@ -276,7 +277,7 @@ class DecisionCost(Event):
     """What the decision of a row costs, as its label says."""
 
     needs_labels: ClassVar[bool] = True
-    is_cost: ClassVar[bool] = True
+    kind: ClassVar[EventKind] = "cost"
 
     matrix: tuple[tuple[float, ...], ...] = ()
 
@@ -453,7 +454,7 @@ class RowFunction(Event):
     limits : Smallest and largest value of a row, as the user states them; None if not stated.
     """
 
-    is_row_function: ClassVar[bool] = True
+    kind: ClassVar[EventKind] = "number"
     is_linear: ClassVar[bool] = False
     is_step: ClassVar[bool] = False
     limits: Limits | None = None

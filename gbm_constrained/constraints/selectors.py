@@ -505,11 +505,6 @@ class Amount:
         return cls(None, packed, limit, index_of(weight))
 
     @property
-    def is_array(self) -> bool:
-        """Whether the amounts were given as one number for each training row."""
-        return bool(self.packed)
-
-    @property
     def largest(self) -> float:
         """Largest amount that a row may have, infinite without a cap."""
         return math.inf if self.cap is None else self.cap
@@ -525,7 +520,7 @@ class Amount:
 
     def arguments(self) -> dict[str, str | None]:
         """Write the arguments that say what rows count for."""
-        if self.is_array:
+        if self.packed:
             raise NotTextError(
                 "it holds an amount for each row: put them into a column, and name that"
             )
@@ -533,35 +528,34 @@ class Amount:
         return {"weight": write_value(self.column), "cap": cap}
 
     def __str__(self) -> str:
-        amounts = f"{self.n_samples} amounts" if self.is_array else str(self.column)
+        amounts = f"{self.n_samples} amounts" if self.packed else str(self.column)
         return amounts if self.cap is None else f"{amounts}, cap={self.cap:g}"
 
 
 TargetClass: TypeAlias = Label | ClassPosition
+# What a rate is a mean of: decisions, their costs in the unit of the amounts, cross-entropies,
+# comparisons of the scores of two rows, residuals of probabilities, or functions of numbers.
+EventKind: TypeAlias = Literal["decision", "cost", "loss", "pair", "residual", "number"]
 
 
 class Event:
     """Event that a rate counts, such as an error; or the cross-entropy of a row."""
 
     needs_labels: ClassVar[bool] = False
-    is_loss: ClassVar[bool] = False  # Whether the event is a mean loss, with no bound from above.
-    is_pair: ClassVar[bool] = False  # Whether the scores of two rows are compared.
-    is_residual: ClassVar[bool] = False  # Whether labels are compared with probabilities.
-    is_row_function: ClassVar[bool] = False  # Whether targets are numbers, as in regression.
-    is_cost: ClassVar[bool] = False  # Whether decisions have costs, in the unit of the amounts.
+    kind: ClassVar[EventKind] = "decision"
     target: TargetClass | None = None  # Class that predictions are compared with.
     reference_model: ReferenceModel | None = None  # Model that predictions are compared with.
     first: tuple[Selector, ...] = ()  # Further restriction of the rows that are counted.
     others: tuple[Selector, ...] = ()  # Class of the rows that these are compared with.
     second: tuple[Selector, ...] = ()  # Further restriction of the latter.
-    needs_group: bool = False  # Whether the rate has a value in groups only.
+    group: str = "both"  # Side of a pair that a group restricts.
     background: str = "all"  # Rows that a group is compared with: "all" or "others".
     sides: tuple[str, ...] = ()  # What tells the rate apart beside its name and `on`, as printed.
 
     @property
     def range(self) -> tuple[float, float]:
         """Smallest and largest value of a row."""
-        return 0.0, math.inf if self.is_loss else 1.0
+        return 0.0, 1.0
 
     def cost(self, levels: Levels) -> Bool | Float:
         """Find the decisions at which the event happens, or what each of them costs.
@@ -602,7 +596,8 @@ class CrossEntropy(Event):
     """The cross-entropy of a row, in nats, whose mean is the rate."""
 
     needs_labels: ClassVar[bool] = True
-    is_loss: ClassVar[bool] = True
+    kind: ClassVar[EventKind] = "loss"
+    range = (0.0, math.inf)
 
 
 @dataclass(frozen=True)
@@ -648,7 +643,7 @@ class RankedAbove(Event):
         rows outside the group, or all rows.
     """
 
-    is_pair: ClassVar[bool] = True
+    kind: ClassVar[EventKind] = "pair"
 
     target: TargetClass = field()
     first: tuple[Selector, ...] = ()
@@ -656,11 +651,6 @@ class RankedAbove(Event):
     second: tuple[Selector, ...] = ()
     group: Literal["both", "first", "second"] = "both"
     background: Literal["others", "all"] = "all"
-
-    @property
-    def needs_group(self) -> bool:  # type: ignore[override]
-        """Whether the rate compares a group with other rows, and has no value without one."""
-        return self.group != "both"
 
     @property
     def sides(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -675,7 +665,7 @@ class RankedAbove(Event):
     @property
     def _is_of_all(self) -> bool:
         """Whether one side is of a group, and the other one of all rows of a class."""
-        return self.background == "all" and self.needs_group and bool(self.others)
+        return self.background == "all" and self.group != "both" and bool(self.others)
 
     def arguments(self) -> tuple[list[str], dict[str, str | None]]:
         """Write the arguments that choose the sides of a pair rate."""
@@ -703,7 +693,7 @@ class BinResidual(Event):
     """
 
     needs_labels: ClassVar[bool] = True
-    is_residual: ClassVar[bool] = True
+    kind: ClassVar[EventKind] = "residual"
 
     bins: int
     position: int
@@ -751,7 +741,7 @@ class Term:
     def range(self) -> tuple[float, float]:
         """Smallest and largest value over all predictions."""
         low, high = self.event.range
-        if self.amount is None or not self.event.is_cost:
+        if self.amount is None or self.event.kind != "cost":
             return low, high
         largest = self.amount.largest  # It may be infinite, and an amount may be zero.
         return low * largest if low < 0.0 else 0.0, high * largest if high > 0.0 else 0.0
@@ -783,16 +773,6 @@ class Term:
         model = self.event.reference_model
         keys = (*(selector.key for selector in self.selectors), model, self.amount)
         return tuple(key for key in keys if key is not None)
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """Selectors of the user's restriction that are values of columns."""
-        return tuple(part for part in self.selectors if isinstance(part, Column))
-
-    @property
-    def masks(self) -> tuple[Mask, ...]:
-        """Selectors that are masks of rows."""
-        return tuple(part for part in self.selectors if isinstance(part, Mask))
 
     @property
     def data_sets(self) -> tuple[str, ...]:
@@ -835,7 +815,7 @@ class Term:
             *(write_level(one.value) for one in labels if isinstance(one, Label)),
             *positional,
             **models,
-            **({**rows, **named} if self.event.is_pair else {**named, **rows}),
+            **({**rows, **named} if self.event.kind == "pair" else {**named, **rows}),
         )
 
     def __str__(self) -> str:

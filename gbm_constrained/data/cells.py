@@ -168,11 +168,6 @@ class View:
         codes += self.cells.start
         return codes
 
-    def look_up(self, part: NDArray[Any], rows: slice, out: NDArray[Any]) -> NDArray[Any]:
-        """Write the entries of a table of the view's cells for a block of rows."""
-        look_up(part, self.small_codes[rows], out)
-        return out
-
     @cached_property
     def largest(self) -> int:
         """Cell of the view that has most rows."""
@@ -199,6 +194,7 @@ class Cells:
     views : Partitions, at least one.
     n_binding : Number of views, the first ones, of constraints that are not idle; at least one.
     base : Attributes of every view.
+    has_amounts : Whether rows of some view count for amounts.
     view_of : View of each element of `needs`; the first one of several amounts.
     labels : (n_cells,). Class index of the rows of each cell; -1 for rows without a label.
     weight : (n_cells,). Total weight of each cell, times amounts in views that have some.
@@ -246,6 +242,7 @@ class Cells:
             view = self.divide(of_view, start=views[-1].cells.stop if views else 0)
             views.append(view if amount is None else replace(view, amount=rows.amounts(amount)))
         self.views = tuple(views)
+        self.has_amounts = any(amount is not None for amount in amounts)
         label_levels = np.concatenate([view.levels["label"] for view in self.views])
         self.labels = np.where(label_levels < self.classes.size, label_levels, -1)
         self.in_objective = np.ones(self.labels.size, dtype=bool)
@@ -264,11 +261,6 @@ class Cells:
             self.weight = self.reduce_sum(self.total(weight))
             counted = None if weight is None else weight > 0
             self.weighted_count = self.reduce_sum(self.total(counted, power=0))
-
-    @property
-    def has_amounts(self) -> bool:
-        """Whether rows of some view count for amounts."""
-        return any(view.amount is not None for view in self.views)
 
     def _spread_over_views(
         self, idle: Collection[int]
@@ -322,13 +314,11 @@ class Cells:
         """Count the levels of each attribute."""
         return tuple(self._sizes[key] for key in keys)
 
-    def divide(self, keys: Sequence[Key], by_first: View | None = None, start: int = 0) -> View:
-        """Divide the rows by attributes; `by_first` is a partition by the first of them."""
+    def divide(self, keys: Sequence[Key], start: int = 0) -> View:
+        """Divide the rows by attributes, into cells that are counted from `start`."""
         shape = self.shape_of(keys)
-        codes, done = np.zeros(len(self.rows), np.uint8), 0
-        if by_first is not None:
-            codes, done = by_first.small_codes, len(by_first.levels)
-        for i in range(done, len(keys)):
+        codes = np.zeros(len(self.rows), np.uint8)
+        for i in range(len(keys)):
             # Each step is a pass over the rows, and is fastest in the smallest type.
             codes = codes.astype(np.min_scalar_type(prod(shape[: i + 1])))
             codes *= codes.dtype.type(shape[i])

@@ -89,7 +89,6 @@ HALF = 2.0**26  # Whole numbers up to it are added without rounding, 2^27 of the
 BITS = 53  # Bits of the integers that float64 holds without error.
 
 
-@dataclass(frozen=True)
 class ExactSums:
     """Sums of one value of each row over machines; one machine with all rows rounds nothing.
 
@@ -99,15 +98,16 @@ class ExactSums:
         Connects the machines.
     n_rows : int
         Number of rows of all machines, or a larger number.
+
+    Attributes
+    ----------
+    are_rounded : bool
+        Whether values are rounded before they are added.
     """
 
-    communicator: Communicator
-    n_rows: int
-
-    @property
-    def are_rounded(self) -> bool:
-        """Whether values are rounded before they are added."""
-        return not self.communicator.holds_all_rows
+    def __init__(self, communicator: Communicator, n_rows: int) -> None:
+        self.communicator, self.n_rows = communicator, n_rows
+        self.are_rounded = not communicator.holds_all_rows
 
     def step(self, bound: float) -> float:
         """Compute the step of values of at most `bound` in size.

@@ -586,11 +586,15 @@ class FitData:
         if self.groups is None:
             return parts_by_cell(rows, cells, shares, self.random_state)
         n_samples = self.combined.sizes[0]
-        n_groups = np.unique(self.groups[:n_samples]).size
+        # Split groups into so many parts that some of them have nearly a share of the rows.
+        most, smaller = min(20, np.unique(self.groups[:n_samples]).size), min(share, 1.0 - share)
+        n_made = Fraction(share).limit_denominator(most).denominator
+        if smaller * most < 1.0:
+            n_made = max(round(1.0 / smaller), 2)
         parts = parts_by_group(
             rows,
             cells,
-            n_parts or _count_parts(share, n_groups),
+            n_parts or n_made,
             self.groups,
             n_samples,
             self.random_state,
@@ -631,14 +635,6 @@ class FitData:
         """Whether a pair (X, y) is that of the training rows, on all machines."""
         is_equal = all(map(tables_equal, pair, (self.arguments.X, self.arguments.y)))
         return all(self.rows.machine.communicator.gather(is_equal))
-
-
-def _count_parts(share: float, n_groups: int) -> int:
-    """Count the parts to split groups into, so that some parts have nearly a share of the rows."""
-    most, smaller = min(20, n_groups), min(share, 1.0 - share)
-    if smaller * most < 1.0:
-        return max(round(1.0 / smaller), 2)
-    return Fraction(share).limit_denominator(most).denominator
 
 
 def check_targets(y: Any, name: str = "y") -> Float:

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -62,26 +62,6 @@ class Attribute:
     def size(self) -> int:
         """Number of levels, and one more if some rows have no level."""
         return len(self.levels) + int(self.codes.max(initial=0) == len(self.levels))
-
-
-@dataclass(frozen=True)
-class Membership:
-    """Membership of all rows in a mask of training rows, unpacked when it is used.
-
-    A fit may have a hundred masks. Rows of further data sets follow, and are in no mask.
-    """
-
-    mask: Mask
-    n_samples: int
-    levels: ClassVar[tuple[Any, ...]] = (False, True)
-    size: ClassVar[int] = 2
-
-    @property
-    def codes(self) -> NDArray[np.int8]:
-        """Level of each row, (n_samples,): 1 in the mask, and 0 elsewhere."""
-        codes = np.zeros(self.n_samples, dtype=np.int8)
-        codes[: self.mask.n_samples] = self.mask.to_array()
-        return codes
 
 
 def factorize(values: NDArray[Any], what: str) -> tuple[tuple[Any, ...], NDArray[Any]]:
@@ -197,9 +177,7 @@ class Rows:
     like: Rows | None = None
     remedy: str = "as sensitive_features=..."
     machine: Machine = field(default_factory=Machine)
-    _attributes: dict[Key, Attribute | Membership] = field(
-        default_factory=dict, init=False, repr=False
-    )
+    _attributes: dict[Key, Attribute] = field(default_factory=dict, init=False, repr=False)
     _amounts: dict[Amount, Float] = field(default_factory=dict, init=False, repr=False)
     _whole: tuple[Rows, Codes] | None = field(default=None, init=False, repr=False)
 
@@ -225,15 +203,15 @@ class Rows:
         part._whole = self, index
         return part
 
-    def attribute(self, key: Key) -> Attribute | Membership:
+    def attribute(self, key: Key) -> Attribute:
         """Look up an attribute, or raise `UnavailableError` if the rows do not have it."""
+        if self._whole is None and isinstance(key, Mask):
+            return _membership(key, self)  # A fit may have a hundred, which stay packed.
         if key not in self._attributes:
             if self._whole is not None:
                 rows, index = self._whole
                 whole = rows.attribute(key)
-                found: Attribute | Membership = Attribute(whole.levels, whole.codes[index])
-            elif isinstance(key, Mask):
-                found = _membership(key, self)
+                found = Attribute(whole.levels, whole.codes[index])
             elif isinstance(key, ReferenceModel):
                 found = _decisions(key, self)
             elif isinstance(key, tuple):
@@ -306,8 +284,8 @@ class Rows:
         return i < len(self.features) and name in names_of(self.features[i])
 
 
-def _membership(mask: Mask, rows: Rows) -> Membership:
-    """Find the rows in a mask."""
+def _membership(mask: Mask, rows: Rows) -> Attribute:
+    """Find the rows in a mask; rows of further data sets, which follow, are in no mask."""
     if rows.like is not None:
         raise UnavailableError("a mask speaks of training rows")
     _refuse_on_machines(rows, "A mask", "on={'chosen': True}")
@@ -318,7 +296,9 @@ def _membership(mask: Mask, rows: Rows) -> Membership:
             f"or drawn, as in cross-validation, give a column of sensitive_features and its "
             f"value, as in on={{'chosen': True}}."
         )
-    return Membership(mask, rows.y.size)
+    codes = np.zeros(rows.y.size, dtype=np.int8)
+    codes[: mask.n_samples] = mask.to_array()
+    return Attribute((False, True), codes)
 
 
 def _groups(names: Columns, rows: Rows) -> Attribute:
@@ -336,13 +316,15 @@ def _groups(names: Columns, rows: Rows) -> Attribute:
             warn_of_similar_values(names[0], [value for (value,) in levels])
         return Attribute(levels, codes)
     known = rows.like.attribute(names).levels
-    position = {level: i for i, level in enumerate(known)}
-    further = [level for level in levels if level not in position]
-    position |= {level: len(known) + i for i, level in enumerate(further)}
-    mapped = np.array(
-        [position[level] for level in levels], dtype=np.min_scalar_type(len(position))
-    )
-    return Attribute((*known, *further), mapped[codes])
+    united = tuple(dict.fromkeys([*known, *levels]))
+    return Attribute(united, _renumber(levels, codes, united))
+
+
+def _renumber(levels: Sequence[Any], codes: NDArray[Any], united: Sequence[Any]) -> NDArray[Any]:
+    """Give codes of levels the positions of these among others, in the smallest type."""
+    position = {level: i for i, level in enumerate(united)}
+    mapped = np.array([position[level] for level in levels], np.min_scalar_type(len(united)))
+    return np.asarray(mapped[codes])
 
 
 def _unite(
@@ -361,12 +343,10 @@ def _unite(
             for name in names
         ]
         united = sorted(found, key=lambda level: [r[v] for r, v in zip(ranks, level, strict=True)])
-    position = {level: i for i, level in enumerate(united)}
-    mapped = np.array([position[level] for level in levels], np.min_scalar_type(len(united)))
-    return tuple(united), mapped[codes]
+    return tuple(united), _renumber(levels, codes, united)
 
 
-def _intersect(singles: Sequence[Attribute | Membership]) -> tuple[tuple[Any, ...], NDArray[Any]]:
+def _intersect(singles: Sequence[Attribute]) -> tuple[tuple[Any, ...], NDArray[Any]]:
     """Combine the levels of several columns that occur together."""
     # Columns are combined one by one, because products of many sizes exceed 64 bits.
     first, *others = singles
@@ -389,7 +369,25 @@ def _decisions(model: ReferenceModel, rows: Rows) -> Attribute:
             f"loaded from does not hold that model: state the constraint anew with the model, "
             f"as in churn(to=model), and set it by set_params(constraints=...)."
         )
-    decisions = _decisions_of(model, rows)
+    if model.column is not None:
+        decisions = rows.column(model.column)
+    elif model.decisions is None:
+        if not rows.features:
+            raise UnavailableError("the other model cannot be asked about rows without features")
+        decisions = np.concatenate([_predict(model, X) for X in rows.features])
+    else:
+        if rows.like is not None:
+            raise UnavailableError("decisions were given for training rows")
+        _refuse_on_machines(rows, "An array of a model's decisions", "churn(to='deployed')")
+        if len(model.decisions) != rows.n_training:
+            raise ValueError(
+                f"The deployed model's decisions have {len(model.decisions)} entries, but "
+                f"the training data have {rows.n_training} rows: give one per training row, "
+                f"or the model itself. Where rows are split or drawn, as in cross-validation, "
+                f"give the name of a column of sensitive_features that holds them."
+            )
+        decisions = np.full(rows.y.size, None, dtype=object)
+        decisions[: rows.n_training] = model.decisions
     decided, strange = codes_among(rows.classes, decisions, "The other model's decisions")
     if (decided[: rows.n_training] == rows.classes.size).any():
         if strange == [MISSING]:
@@ -402,29 +400,6 @@ def _decisions(model: ReferenceModel, rows: Rows) -> Attribute:
             f"{rows.classes.tolist()}."
         )
     return Attribute((*rows.classes.tolist(), "other"), decided)
-
-
-def _decisions_of(model: ReferenceModel, rows: Rows) -> NDArray[Any]:
-    """Collect the decisions of another model as labels."""
-    if model.column is not None:
-        return rows.column(model.column)
-    if model.decisions is None:
-        if not rows.features:
-            raise UnavailableError("the other model cannot be asked about rows without features")
-        return np.concatenate([_predict(model, X) for X in rows.features])
-    if rows.like is not None:
-        raise UnavailableError("decisions were given for training rows")
-    _refuse_on_machines(rows, "An array of a model's decisions", "churn(to='deployed')")
-    if len(model.decisions) != rows.n_training:
-        raise ValueError(
-            f"The deployed model's decisions have {len(model.decisions)} entries, but "
-            f"the training data have {rows.n_training} rows: give one per training row, "
-            f"or the model itself. Where rows are split or drawn, as in cross-validation, "
-            f"give the name of a column of sensitive_features that holds them."
-        )
-    decisions = np.full(rows.y.size, None, dtype=object)
-    decisions[: rows.n_training] = model.decisions
-    return decisions
 
 
 def find_amounts(amount: Amount, rows: Rows) -> Float:
@@ -442,7 +417,7 @@ def find_amounts(amount: Amount, rows: Rows) -> Float:
             f"weight={amount} counts amounts, and the rows are on several machines, whose sums "
             f"of amounts depend on how the rows are dealt: train on one machine, or count rows."
         )
-    if amount.is_array:
+    if amount.packed:
         if rows.like is not None:
             raise UnavailableError("amounts were given for training rows")
         if amount.n_samples != rows.n_training:

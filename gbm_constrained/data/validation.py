@@ -37,7 +37,7 @@ from gbm_constrained._messages import check_integer as check_integer
 from gbm_constrained._messages import is_finite
 from gbm_constrained._typing import Array
 from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.selectors import to_python_scalar
+from gbm_constrained.constraints.selectors import Mask, to_python_scalar
 from gbm_constrained.data.exact_sums import Communicator
 
 
@@ -451,7 +451,7 @@ def row_labels_of(constraints: Iterable[Constraint]) -> dict[str, pd.DataFrame]:
     """Find the row labels of masks and decisions in constraints, as tables without columns."""
     found: dict[str, pd.DataFrame] = {}
     for constraint in constraints:
-        masks = [mask for term in constraint.terms for mask in term.masks]
+        masks = [part for part in constraint.selectors if isinstance(part, Mask)]
         for what, holders in (("the mask", masks), ("the decisions", constraint.reference_models)):
             for index in (holder.index for holder in holders):
                 if index is not None:

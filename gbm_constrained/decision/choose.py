@@ -44,6 +44,11 @@ them for the bounded class as the boosters did out of fold, it misses no more ro
 class: trees of more rows rank them no worse. So the threshold is moved to where the shares agree,
 up to optimism (evidence, Decisions). Under all other constraints the share of all rows is matched.
 
+**Offsets of groups.** Where groups may decide, each has a threshold of its own
+(:mod:`gbm_constrained.decision.groups`). Bounds of comparisons are tightened, cross-fitted
+decisions are reported and room is left as for the common shift, which stays where it meets the
+constraints at no more errors.
+
 **Violations after refitting.** The model of all rows may violate constraints that the boosters of
 the folds meet. Rates of errors are at their lowest on training rows, so that a violation there is
 one. Gaps of error rates, and shares of predictions, are first corrected by their optimism.
@@ -54,7 +59,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 import numpy as np
 from scipy.stats import norm
@@ -64,8 +69,14 @@ from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.exact_sums import sum_over_machines
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.decision.rules import Choice, shift_scores
-from gbm_constrained.decision.search import Shift, ShiftSearch, match_selection_rate
+from gbm_constrained.decision.search import (
+    Shift,
+    ShiftSearch,
+    match_selection_rate,
+    search_group_thresholds,
+)
 from gbm_constrained.decision.violations import PriorityLevels, standard_error_of, standard_errors
 from gbm_constrained.problem.linear_constraints import (
     LinearConstraints,
@@ -150,7 +161,6 @@ def choose_unbeaten(
 
 Criterion: TypeAlias = Literal["error", "auc"]
 CRITERIA: tuple[Criterion, ...] = ("error", "auc")
-Chosen = TypeVar("Chosen")
 # Further errors, as a share of rows, at which a shift still aims inside the bounds, and beyond
 # which held comparisons are dear.
 MAX_ERROR_INCREASE = 0.02
@@ -311,11 +321,15 @@ def _leave_room_above(search: ShiftSearch, found: Shift) -> tuple[Shift, Float]:
     return (moved, compiled.b - room) if is_met else (found, compiled.b)
 
 
+Search: TypeAlias = Callable[[Float], Choice | None]
+"""Finds the choice by some rows under bounds; None where none meets them."""
+
+
 def cross_fitted_decisions(
     rows: EvaluationSet,
     margin: Array,
     choice: Choice,
-    search_others: Callable[[int], ShiftSearch] | None = None,
+    search_others: Callable[[int], Search] | None = None,
 ) -> Codes:
     """Decide each fold by the shift that the other folds would have chosen.
 
@@ -327,92 +341,146 @@ def cross_fitted_decisions(
 
     `search_others` gives the search of all folds but one, given its position.
     """
-    is_common = len(rows.folds) < 2 or not choice.shift.any()
+    decisions = rows.decisions(choice.apply(margin, rows.cells.rows))
+    is_common = len(rows.folds) < 2 or not choice.is_moved
     if margin.ndim > 1 or is_common or choice.violation > 0.0:
-        return rows.decisions(shift_scores(margin, choice.shift))
+        return decisions
     bounds = rows.compiled.b if choice.bounds is None else choice.bounds
-    search_others = search_others or partial(_search_others, rows, margin)
-    decisions = np.empty(margin.size, dtype=np.intp)
+    search_others = search_others or partial(_search, rows, margin, choice)
     for k, fold in enumerate(rows.folds):
-        found, _ = _search_inside(search_others(k), bounds)
-        decisions[fold] = rows.decisions(margin[fold] + found.value[0])
+        if found := search_others(k)(bounds):
+            decisions[fold] = rows.decisions(found.apply(margin, rows.cells.rows)[fold])
     return decisions
 
 
-def _search_others(rows: EvaluationSet, margin: Array, k: int) -> ShiftSearch:
-    """Search all folds but one, not to the last score where machines hold different rows."""
-    others = np.setdiff1d(np.arange(margin.size), rows.folds[k], assume_unique=True)
-    cells = rows.cells.take(others)
-    return ShiftSearch(margin[others], cells, rows.compiled.on(cells), most_splits=1)
+def _search(rows: EvaluationSet, margin: Array, choice: Choice, k: int | None = None) -> Search:
+    """Search all rows, or all folds but one, for choices that meet the constraints.
+
+    Where machines hold different rows, the folds are not searched to the last score.
+    """
+    everyone = np.arange(margin.size)
+    others = everyone if k is None else np.setdiff1d(everyone, rows.folds[k], assume_unique=True)
+    if choice.offsets is not None:
+        return _search_groups(rows, margin, choice, others)
+    if k is not None:
+        cells = rows.cells.take(others)
+        of_others = ShiftSearch(margin[others], cells, rows.compiled.on(cells), most_splits=1)
+        return lambda bounds: replace(choice, shift=_search_inside(of_others, bounds)[0].value)
+    search = ShiftSearch(margin, rows.cells, rows.compiled)
+
+    def find(bounds: Float) -> Choice | None:
+        found = search.find(bounds=bounds)
+        moved = replace(choice, shift=found.value, error=found.error, bounds=bounds)
+        return moved if found.is_feasible else None
+
+    return find
+
+
+def _search_groups(rows: EvaluationSet, margin: Array, choice: Choice, index: Codes) -> Search:
+    """Search some of the rows for offsets of groups beyond the common shift."""
+    offsets, cells = choice.offsets, rows.cells.take(index)
+    assert offsets is not None
+    own = offsets.searchable(rows.cells.rows)[index]
+    common = np.full(len(offsets.levels), choice.shift[0])
+    search = search_group_thresholds(margin[index], cells, rows.compiled.on(cells), own, common)
+
+    def find(bounds: Float) -> Choice | None:
+        found = search.find(bounds)
+        if found is None:
+            return None
+        return replace(
+            choice,
+            error=found.error,
+            loss=found.error,
+            violation=found.violation,
+            bounds=bounds,
+            has_rate_violation=False,
+            offsets=replace(offsets, values=found.values - choice.shift[0]),
+        )
+
+    return find
 
 
 def choose_with_room(rows: EvaluationSet, margin: Array, choice: Choice) -> tuple[Choice, Codes]:
-    """Move a shift until cross-fitted decisions satisfy the constraints, too.
+    """Move shifts of all rows, or of groups, until cross-fitted decisions satisfy the constraints.
 
     A shift that meets a constraint exactly misses it by little on rows that have not chosen it.
-    The shift is moved as long as that costs no more than a standard error of the errors. Decisions
-    of :func:`cross_fitted_decisions` are returned with the choice.
+    Bounds are tightened by more and more of the cross-fitted violations, as long as that costs no
+    more than a standard error of the errors. Decisions of :func:`cross_fitted_decisions` are
+    returned with the choice.
     """
-    search_others: Callable[[int], ShiftSearch] = partial(_search_others, rows, margin)
-    if not rows.cells.communicator.holds_all_rows:  # Tables are kept, and sorted scores are not.
+    search_others: Callable[[int], Search] = partial(_search, rows, margin, choice)
+    # Tables, and thresholds of groups, are kept, and sorted scores are not.
+    if choice.offsets is not None or not rows.cells.communicator.holds_all_rows:
         search_others = cache(search_others)
 
     def decide(choice: Choice) -> tuple[Codes, Float]:
         decided = cross_fitted_decisions(rows, margin, choice, search_others)
-        found = rows.violations(shift_scores(margin, choice.shift), rows.counts(decided))
+        moved = choice.apply(margin, rows.cells.rows)
+        found = rows.violations(moved, rows.counts(decided))
         return decided, np.where(rows.compiled.has_scores, 0.0, np.maximum(found, 0.0))
 
-    if margin.ndim > 1 or choice.violation > 0.0:
-        return choice, cross_fitted_decisions(rows, margin, choice, search_others)
-    search: Callable[[], ShiftSearch] = cache(
-        partial(ShiftSearch, margin, rows.cells, rows.compiled)
+    is_settled = choice.offsets is not None and (
+        len(rows.folds) < 2 or not choice.offsets.values.any()
     )
-
-    def move(tighter: Float) -> tuple[Choice, float] | None:
-        found = search().find(bounds=tighter)
-        if not found.is_feasible:
-            return None
-        moved = replace(choice, shift=found.value, error=found.error, bounds=tighter)
-        return moved, found.error
-
-    return leave_room(rows, choice, choice, decide, move)
-
-
-def leave_room(
-    rows: EvaluationSet,
-    choice: Choice,
-    chosen: Chosen,
-    decide: Callable[[Chosen], tuple[Codes, Float]],
-    move: Callable[[Float], tuple[Chosen, float] | None],
-) -> tuple[Chosen, Codes]:
-    """Tighten bounds by more and more of the cross-fitted violations, until there are none.
-
-    Parameters
-    ----------
-    rows : EvaluationSet
-        Held-out rows.
-    choice : Choice
-        The choice under the bounds.
-    chosen : object
-        What was chosen, such as a shift, or shifts of groups; returned if no move succeeds.
-    decide : callable
-        Finds cross-fitted decisions and their violations, (m,), of what was chosen.
-    move : callable
-        Given tighter bounds, finds another choice and its error; None if there is none.
-    """
-    decisions, violations = decide(chosen)
+    if margin.ndim > 1 or choice.violation > 0.0 or is_settled:
+        return choice, cross_fitted_decisions(rows, margin, choice, search_others)
+    decisions, violations = decide(choice)
     if violations.max(initial=0.0) <= ROUNDING:
-        return chosen, decisions
+        return choice, decisions
     bounds = rows.compiled.b if choice.bounds is None else choice.bounds
     affordable = choice.error + standard_error_of(choice.error, rows.cells.n_rows)
+    find = _search(rows, margin, choice)
     for share in (0.25, 0.5, 0.75, 1.0, 1.5, 2.0):
-        found = move(bounds - share * violations)
-        if found is None or found[1] > affordable:
+        found = find(bounds - share * violations)
+        if found is None or found.error > affordable:
             break
-        decided, violated = decide(found[0])
+        decided, violated = decide(found)
         if violated.max() <= ROUNDING:
-            return found[0], decided
-    return chosen, decisions
+            return found, decided
+    return choice, decisions
+
+
+def choose_for_groups(scored: ScoredRows, prefixes: Prefixes, groups: GroupOffsets) -> Choice:
+    """Choose prefix, shift and offsets of groups.
+
+    Of the prefixes that may be chosen, the one is taken whose errors and penalised violations are
+    smallest under offsets of groups.
+    """
+    candidates = prefixes.candidates if prefixes.has_free_choice else [prefixes.rounds]
+    found = []
+    for rounds in candidates:
+        common = choose_prefix(scored, Prefixes(rounds, rounds), found=scored.rows.choices)
+        found.append(_choose_offsets(scored.rows, scored.margins(rounds), common, groups))
+    return min(found, key=lambda choice: (choice.loss, -choice.rounds))
+
+
+def _choose_offsets(
+    rows: EvaluationSet, margin: Array, common: Choice, groups: GroupOffsets
+) -> Choice:
+    """Choose offsets of groups for the scores of one prefix, beside its best common shift.
+
+    The common shift is zero where it does not meet the constraints. Offsets are zero where no
+    thresholds of groups meet the constraints, or the common one does at no more errors.
+    """
+    compiled = rows.compiled
+    decisions = rows.decisions(shift_scores(margin, common.shift))
+    error = rows.error(decisions)
+    violation = float(rows.violations(margin, rows.counts(decisions)).max(initial=0.0))
+    loss = error + VIOLATION_PRICE * max(violation, 0.0)
+    common = replace(common, loss=loss, offsets=replace(groups, values=0.0 * groups.values))
+    # Rows of no group keep the model's own threshold, where no common one does what is asked.
+    kept = common if violation <= ROUNDING else replace(common, shift=np.zeros(1))
+    find = _search(rows, margin, kept)
+    found = find(compiled.b)
+    tightened = tightened_bounds(compiled, rows.counts(rows.decisions(margin)))
+    if (tightened < compiled.b).any():
+        inside = find(tightened)
+        if inside and (not found or inside.error <= found.error + MAX_ERROR_INCREASE):
+            found = inside
+    if found is None or found.violation > 0.0 or found.error >= loss:
+        return common
+    return found
 
 
 def tightened_bounds(compiled: LinearConstraints, counts: CellCounts) -> Float:

@@ -71,7 +71,7 @@ class EvaluationSet:
     `source` names the rows in reports. `folds` are the positions of the parts that different
     boosters score. `functionals_in` holds the functionals by rounds measured, and `choices` the
     prefixes that a choice has searched, at their best shift. With `holds_groups` every group acts
-    in full, as a certificate needs.
+    in full, as a certificate needs. The Lagrangian is that of classification by default.
     """
 
     half: Float | None = None  # Rows at which a group counts as much as all; by default known.
@@ -84,11 +84,14 @@ class EvaluationSet:
         folds: Sequence[Codes] = (),
         *,
         holds_groups: bool = False,
+        lagrangian: Lagrangian | None = None,
     ) -> None:
         self.holds_groups = holds_groups
         self.cells, self.compiled, self.source, self.folds = cells, compiled, source, folds
         rows = cells.rows
-        self.lagrangian = Lagrangian(rows.y, cells, compiled, weight=rows.weight)
+        if lagrangian is None:
+            lagrangian = Lagrangian(rows.y, cells, compiled, weight=rows.weight)
+        self.lagrangian = lagrangian
         self.functionals_in: dict[int, Float] = {}
         self.choices: dict[int, Choice] = {}
 
@@ -115,7 +118,7 @@ class EvaluationSet:
 
     def measure(self, rounds: int, margin: Array) -> None:
         """Measure the rates at the scores that the rows have after some rounds."""
-        statistics = self.lagrangian.at(margin).exact_statistics()
+        statistics = self.lagrangian.at(margin).statistics(is_exact=True)
         self.functionals_in[rounds] = self.compiled.functionals(statistics)
 
     def values(self, rounds: int) -> Float:
@@ -151,7 +154,7 @@ class EvaluationSet:
         counts = self.counts(self.decisions(margin)) if counts is None else counts
         functionals = functionals_of(compiled, counts)
         if compiled.is_of_scores.any():
-            statistics = self.lagrangian.at(margin).exact_statistics()
+            statistics = self.lagrangian.at(margin).statistics(is_exact=True)
             statistics = replace(statistics, predicted=counts.shares)
             from_scores = compiled.functionals(statistics)
             weight = self.cells.weight

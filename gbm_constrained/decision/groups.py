@@ -10,17 +10,12 @@ The candidates are thresholds for two classes (Hardt, Price and Srebro, "Equalit
 supervised learning", 2016, section 4), and biases of scores for several. A group is a set of rows
 with the same values of all attributes that the constraints look at, except for the label. A model
 that does not see the groups cannot decide like that, but boosters under multipliers come close.
-
-Bounds of comparisons are tightened, cross-fitted decisions are reported and room is left as for
-the common shift (:mod:`gbm_constrained.decision.choose`). The common shift stays where it
-meets the constraints at no more errors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,27 +23,12 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
-from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.constraints.selectors import MISSING, Columns
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.choose import (
-    MAX_ERROR_INCREASE,
-    VIOLATION_PRICE,
-    Prefixes,
-    choose_prefix,
-    leave_room,
-    tightened_bounds,
-)
-from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.histograms import JointRows, list_thresholds
-from gbm_constrained.decision.rules import Choice, MarginShift
-from gbm_constrained.decision.search import (
-    GroupShifts,
-    PerGroupSearch,
-    search_group_thresholds,
-    spread_thresholds,
-)
+from gbm_constrained.decision.rules import MarginShift
+from gbm_constrained.decision.search import spread_thresholds
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
 
@@ -257,126 +237,3 @@ class GroupOffsets:
         count = np.where(is_whole, count[:n], 0)
         is_own = np.append(are_large(count, 32), False)  # All pairs of groups are searched.
         return np.where(is_own[np.minimum(groups, n)], groups, -1)
-
-
-def choose_prefix_for_groups(
-    scored: ScoredRows, prefixes: Prefixes, groups: GroupOffsets
-) -> tuple[Choice, GroupOffsets, Codes]:
-    """Choose prefix, shift and offsets of groups, and decide the held-out rows.
-
-    Offsets are moved until cross-fitted decisions satisfy the constraints, too, at little cost.
-    """
-    choice, offsets = choose_for_groups(scored, prefixes, groups)
-    rows, margin = scored.rows, scored.margins(choice.rounds)
-    if not offsets.values.any():
-        return choice, offsets, rows.decisions(margin + choice.shift[0])
-    everyone, folds = np.arange(margin.size), rows.folds if len(rows.folds) > 1 else ()
-    others = [
-        _search(rows, margin, choice, offsets, np.setdiff1d(everyone, fold, assume_unique=True))
-        for fold in folds
-    ]
-
-    def decide(chosen: tuple[Choice, GroupOffsets]) -> tuple[Codes, Float]:
-        """Decide each fold by the offsets that the other folds would have chosen."""
-        (choice, offsets), attributes = chosen, rows.cells.rows
-        decisions = rows.decisions(margin + choice.shift[0] + offsets.of(attributes))
-        bounds = rows.compiled.b if choice.bounds is None else choice.bounds
-        for search, fold in zip(others, folds, strict=True):
-            found = search.find(bounds)
-            if found is not None:
-                own = replace(offsets, values=found.values - choice.shift[0]).of(attributes)[fold]
-                decisions[fold] = rows.decisions(margin[fold] + choice.shift[0] + own)
-        return decisions, np.maximum(rows.violations(margin, rows.counts(decisions)), 0.0)
-
-    if not others:
-        return choice, offsets, decide((choice, offsets))[0]
-    search = cache(partial(_search, rows, margin, choice, offsets, everyone))
-
-    def move(tighter: Float) -> tuple[tuple[Choice, GroupOffsets], float] | None:
-        found = search().find(tighter)
-        return None if found is None else (_moved(choice, offsets, found, tighter), found.error)
-
-    chosen, decisions = leave_room(rows, choice, (choice, offsets), decide, move)
-    return *chosen, decisions
-
-
-def choose_for_groups(
-    scored: ScoredRows, prefixes: Prefixes, groups: GroupOffsets
-) -> tuple[Choice, GroupOffsets]:
-    """Choose prefix, shift and offsets of groups.
-
-    Of the prefixes that may be chosen, the one is taken whose errors and penalised violations are
-    smallest under offsets of groups.
-    """
-    candidates = prefixes.candidates if prefixes.has_free_choice else [prefixes.rounds]
-    found = []
-    for rounds in candidates:
-        common = choose_prefix(scored, Prefixes(rounds, rounds), found=scored.rows.choices)
-        found.append(choose_offsets(scored.rows, scored.margins(rounds), common, groups))
-    return min(found, key=lambda pair: (pair[0].loss, -pair[0].rounds))
-
-
-def choose_offsets(
-    rows: EvaluationSet, margin: Array, common: Choice, groups: GroupOffsets
-) -> tuple[Choice, GroupOffsets]:
-    """Choose offsets of groups for the scores of one prefix.
-
-    Parameters
-    ----------
-    rows : EvaluationSet
-        Held-out rows.
-    margin : ndarray of shape (n_samples,)
-        Their scores.
-    common : Choice
-        The best common shift.
-    groups : GroupOffsets
-        The groups.
-
-    Returns
-    -------
-    Choice, GroupOffsets
-        The choice with the errors under these offsets, whose common shift is zero where it does
-        not meet the constraints. Offsets are zero where no thresholds of groups meet the
-        constraints, or the common one does at no more errors.
-    """
-    compiled = rows.compiled
-    decisions = rows.decisions(margin + common.shift[0])
-    error = rows.error(decisions)
-    violation = float(rows.violations(margin, rows.counts(decisions)).max(initial=0.0))
-    loss = error + VIOLATION_PRICE * max(violation, 0.0)
-    common, none = replace(common, loss=loss), replace(groups, values=0.0 * groups.values)
-    # Rows of no group keep the model's own threshold, where no common one does what is asked.
-    kept = common if violation <= ROUNDING else replace(common, shift=np.zeros(1))
-    search = _search(rows, margin, kept, groups, np.arange(margin.size))
-    found, bounds = search.find(compiled.b), compiled.b
-    tightened = tightened_bounds(compiled, rows.counts(rows.decisions(margin)))
-    if (tightened < compiled.b).any():
-        inside = search.find(tightened)
-        if inside is not None and (
-            found is None or inside.error <= found.error + MAX_ERROR_INCREASE
-        ):
-            found, bounds = inside, tightened
-    if found is None or found.violation > 0.0 or found.error >= loss:
-        return common, none
-    return _moved(kept, groups, found, bounds)
-
-
-def _moved(
-    choice: Choice, groups: GroupOffsets, found: GroupShifts, bounds: Float
-) -> tuple[Choice, GroupOffsets]:
-    """Describe found shifts as offsets beyond the common one."""
-    moved = replace(
-        choice, error=found.error, loss=found.error, violation=0.0, bounds=bounds,
-        has_rate_violation=False,
-    )  # fmt: skip
-    return moved, replace(groups, values=found.values - choice.shift[0])
-
-
-def _search(
-    rows: EvaluationSet, margin: Array, choice: Choice, groups: GroupOffsets, index: Codes
-) -> PerGroupSearch:
-    """Search on some of the rows."""
-    cells = rows.cells.take(index)
-    own = groups.searchable(rows.cells.rows)[index]
-    common = np.full(len(groups.levels), choice.shift[0])
-    return search_group_thresholds(margin[index], cells, rows.compiled.on(cells), own, common)

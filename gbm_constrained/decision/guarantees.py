@@ -46,7 +46,7 @@ import numpy as np
 from scipy.stats import norm
 
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.constraints.base import ROUNDING
+from gbm_constrained.constraints.base import ROUNDING, Constraint
 from gbm_constrained.constraints.checking import check_straight
 from gbm_constrained.constraints.rates import row_functions_of
 from gbm_constrained.data.cells import Cells
@@ -139,22 +139,14 @@ def _find_monotone_rate(rows: EvaluationSet) -> tuple[Codes, int, float] | None:
     return (taken, 1 - when, bound) if factor > 0 else (taken, when, 1.0 - bound)
 
 
-@dataclass(frozen=True)
-class _Limit:
-    """The last shift of a threshold under which the guarantee for one rate holds."""
-
-    shift: Float
-    towards: int  # Class that decisions move towards as the rate falls.
-
-    def clamp(self, shift: Float) -> Float:
-        """Return the shift nearest to another on the safe side."""
-        nearer = np.minimum if self.towards == 0 else np.maximum
-        return np.asarray(nearer(shift, self.shift))
+# The last shift of a threshold under which the guarantee for one rate holds, and what takes the
+# nearer of it and another shift on the safe side: the smaller or the larger one.
+Limit: TypeAlias = tuple[Float, Callable[[Float, Float], Float]]
 
 
 def _find_limit(
     rows: EvaluationSet, margin: Array, threshold: Callable[..., float]
-) -> _Limit | None:
+) -> Limit | None:
     """Find the limit by an order-statistic threshold; None unless one rate is bounded."""
     found = _find_monotone_rate(rows)
     if found is None:
@@ -167,7 +159,8 @@ def _find_limit(
     first = threshold(wrong, bound, communicator=communicator)
     score = _end_of_run(np.sort(wrong[wrong >= first]), communicator)
     cut = score + 0.5 * RESOLUTION * max(abs(score), 1.0)
-    return _Limit(np.array([-cut if towards == 0 else cut]), towards)
+    shift = np.array([-cut if towards == 0 else cut])
+    return shift, np.minimum if towards == 0 else np.maximum
 
 
 def _end_of_run(reached: Array, communicator: Communicator) -> float:
@@ -190,23 +183,24 @@ def _end_of_run(reached: Array, communicator: Communicator) -> float:
         start = scores[-1]
 
 
-def _choose_within(limit: _Limit, selection: ScoredRows, start: Choice) -> Choice:
+def _choose_within(limit: Limit, selection: ScoredRows, start: Choice) -> Choice:
     """Find the decision with the smallest error on the safe side of a limit.
 
     The library's own threshold stays where it is safe. The limit is not left for fewer errors that
     may be chance. Violations of later priorities have a price in errors.
     """
     rows, margin = selection.rows, selection.margins(start.rounds)
-    shift = limit.clamp(start.shift)
+    last, nearer = limit
+    shift = nearer(start.shift, last)
     if start.shift.any():
         curve = threshold_curve(margin, rows.cells, rows.compiled)
-        is_safe = limit.clamp(curve.shift) == curve.shift
-        scores = margin + limit.shift[0]
+        is_safe = nearer(curve.shift, last) == curve.shift
+        scores = margin + last[0]
         error = rows.error(rows.decisions(scores))
         at_limit = float(_add_prices(rows, error, rows.violations(scores)))
         priced = _add_prices(rows, curve.error, curve.violations)
         fewest = priced[is_safe].min(initial=np.inf)
-        shift = limit.shift
+        shift = last
         if fewest < at_limit - standard_error_of(error, rows.cells.n_rows):
             best = curve.shift[is_safe & (priced <= fewest + ROUNDING)]
             shift = best[[np.abs(best).argmin()]]  # Neither class comes first among equals.
@@ -360,7 +354,7 @@ def violation_p_values(
     compiled: LinearConstraints, cells: Cells, counts: CellCounts, functionals: Float
 ) -> Float:
     """Compute the p-value of the violation of each constraint, of decisions or of pair rates."""
-    is_pair = [constraint.is_pair for constraint in compiled.constraints]
+    is_pair = ["pair" in constraint.kinds for constraint in compiled.constraints]
     of_pairs = pair_p_values(compiled, cells, functionals)
     return np.where(is_pair, of_pairs, constraint_p_values(compiled, counts))
 
@@ -368,7 +362,7 @@ def violation_p_values(
 def _make_test(rows: EvaluationSet, margin: Array) -> Callable[[Choice], float]:
     """Make the test of shifted scores: the largest p-value of the guaranteed constraints."""
     tested = find_first_constraints(rows.compiled)
-    tested &= [not constraint.is_pair for constraint in rows.compiled.constraints]
+    tested &= ["pair" not in constraint.kinds for constraint in rows.compiled.constraints]
 
     def test_pairs(scores: Array) -> float:
         if not rows.compiled.pair_blocks:
@@ -498,28 +492,22 @@ def check_guarantee(
     Only constraints of the priority that comes first have it. `training` are the constraints on
     the rows that are trained on.
     """
-    compiled, guarantee = rows.compiled, f"guarantee={asked.kind!r}"
-    check_straight(compiled.constraints, guarantee, "leave the guarantee out")
-    for constraint in compiled.constraints:
-        if constraint.has_loss:
-            raise asked.refuse(
-                constraint,
-                "a mean loss may be as large as it likes. Bound an error rate, or leave the "
-                "guarantee out.",
-            )
-        if constraint.is_pair and asked.kind == "expected":
-            raise asked.refuse(
-                constraint,
-                "it compares scores, whose order no threshold changes, and a threshold is all "
-                "that this guarantee chooses. Use guarantee='high_probability', which certifies "
-                "the scores as they are, or leave the guarantee out.",
-            )
-    _check_amounts(rows, asked)
+    compiled = rows.compiled
+    if not isinstance(rows, PredictedRows):
+        guarantee = f"guarantee={asked.kind!r}"
+        check_straight(compiled.constraints, guarantee, "leave the guarantee out")
+    is_first = find_first_constraints(compiled)
+    for j, constraint in enumerate(compiled.constraints):
+        reasons = _list_reasons(constraint, asked, is_regression=isinstance(rows, PredictedRows))
+        if constraint.amounts and not constraint.is_always_met and is_first[j]:
+            reasons += _list_reasons_of_amounts(constraint, rows.cells, j, asked)
+        for is_refused, reason in reasons:
+            if is_refused:
+                raise asked.refuse(constraint, reason)
     _check_rows_set_aside(rows, training, asked)
     if asked.kind == "high_probability":
         _check_equalities(compiled, asked)
         _check_p_values(rows, asked)
-        _check_pair_rates(rows, asked)
         return
     bounds = conformal_bounds(compiled, rows.cells) + ROUNDING
     for j in np.flatnonzero(bounds < smallest_values(compiled))[:1]:
@@ -530,48 +518,78 @@ def check_guarantee(
         )
 
 
-def _check_amounts(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
-    """Refuse certificates of amounts without a bound, and those that no test is known for."""
-    cells = rows.cells
-    is_first = find_first_constraints(rows.compiled)
-    for j, constraint in enumerate(rows.compiled.constraints):
-        if not constraint.amounts or constraint.is_always_met or not is_first[j]:
-            continue
-        amounts = cells.views[cells.view_of[j]].weigh(None)
-        if amounts is None:  # The matrix of a cost has the amounts, and its rows have none.
-            amounts = np.zeros(1)
-        reasons = (
+def _list_reasons(
+    constraint: Constraint, asked: GuaranteeRequest, *, is_regression: bool
+) -> list[tuple[bool, str]]:
+    """List reasons to refuse a constraint whatever the rows, and whether each holds."""
+    is_expected = asked.kind == "expected"
+    if is_regression:
+        ranges = [function.stated_range for function in row_functions_of([constraint])]
+        return [
             (
-                constraint.has_costs_of_amounts,
-                "a mean of amounts is no rate, and its certificate is not known here. Bound the "
-                "rates of amounts that the costs are made of, such as fnr(weight=..., cap=...), "
-                "or leave the guarantee out.",
+                is_expected,
+                "it holds in the mean over samples only where values fall along the maps of "
+                "scores, as losses do not. Use guarantee='high_probability', or leave the "
+                "guarantee out.",
             ),
             (
-                constraint.amounts[0].cap is None,
-                f"amounts without a bound may be as large as they like, however few rows have "
-                f"large ones. Those seen lie between {amounts.min():g} and {amounts.max():g}: "
-                f"give a cap that no row exceeds, as in fnr(weight=..., cap={amounts.max():g}).",
+                not np.isfinite(ranges).all(),
+                "values of a row may be as large as they like. Give the smallest and the largest "
+                "of them, as in mean_loss('squared', range=(0, 25)) or mean_prediction(range=(0, "
+                "100)), or leave the guarantee out.",
             ),
-            (
-                asked.kind == "expected",
-                "rows count for unequal amounts, and this guarantee counts rows. Use "
-                "guarantee='high_probability', or leave the guarantee out.",
-            ),
-            (
-                cells.rows.weight is not None,
-                "amounts have no certificate beside sample weights: leave sample_weight out, or "
-                "multiply the amounts by it.",
-            ),
-            (
-                constraint.expression.compares_pairs,
-                "it compares the amounts of groups, for which no certificate is known. Bound the "
-                "rate of each group, or leave the guarantee out.",
-            ),
-        )
-        for is_refused, reason in reasons:
-            if is_refused:
-                raise asked.refuse(constraint, reason)
+        ]
+    return [
+        (
+            "loss" in constraint.kinds,
+            "a mean loss may be as large as it likes. Bound an error rate, or leave the guarantee "
+            "out.",
+        ),
+        (
+            "pair" in constraint.kinds and is_expected,
+            "it compares scores, whose order no threshold changes, and a threshold is all that "
+            "this guarantee chooses. Use guarantee='high_probability', which certifies the scores "
+            "as they are, or leave the guarantee out.",
+        ),
+    ]
+
+
+def _list_reasons_of_amounts(
+    constraint: Constraint, cells: Cells, j: int, asked: GuaranteeRequest
+) -> list[tuple[bool, str]]:
+    """List reasons to refuse amounts: without a bound, or of a kind that no test is known for."""
+    amounts = cells.views[cells.view_of[j]].weigh(None)
+    if amounts is None:  # The matrix of a cost has the amounts, and its rows have none.
+        amounts = np.zeros(1)
+    return [
+        (
+            constraint.has_costs_of_amounts,
+            "a mean of amounts is no rate, and its certificate is not known here. Bound the rates "
+            "of amounts that the costs are made of, such as fnr(weight=..., cap=...), or leave "
+            "the guarantee out.",
+        ),
+        (
+            constraint.amounts[0].cap is None,
+            f"amounts without a bound may be as large as they like, however few rows have large "
+            f"ones. Those seen lie between {amounts.min():g} and {amounts.max():g}: give a cap "
+            f"that no row exceeds, as in fnr(weight=..., cap={amounts.max():g}).",
+        ),
+        (
+            asked.kind == "expected",
+            "rows count for unequal amounts, and this guarantee counts rows. Use "
+            "guarantee='high_probability', or leave the guarantee out.",
+        ),
+        (
+            cells.rows.weight is not None,
+            "amounts have no certificate beside sample weights: leave sample_weight out, or "
+            "multiply the amounts by it.",
+        ),
+        (
+            constraint.expression.compares_pairs,
+            "it compares the amounts of groups, for which no certificate is known. Bound the rate "
+            "of each group, or leave the guarantee out.",
+        ),
+    ]
 
 
 def _check_rows_set_aside(
@@ -616,10 +634,22 @@ def _check_equalities(compiled: LinearConstraints, asked: GuaranteeRequest) -> N
 
 
 def _check_p_values(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
+    """Refuse constraints that even the best predictions could not certify."""
     compiled = rows.compiled
+    if isinstance(rows, PredictedRows):
+        of_best = BoundedMeans(rows.cells, compiled).smallest_p_values()
+        for j in np.flatnonzero(of_best > asked.delta).tolist():
+            raise asked.refuse(
+                compiled.constraints[j],
+                f"even the best predictions of the {rows.cells.n_rows} rows that "
+                f"{asked.set_aside} leave a p-value of {of_best[j]:.2g}, above "
+                f"delta={asked.delta:g}. Give more rows or a larger fraction of the guarantee, "
+                f"state a smaller range, or relax the bound or delta.",
+            )
+        return
     level = asked.delta / count_sequences(rows, asked.prefixes)
     found = smallest_p_values(compiled, rows.cells, level)
-    for j in np.flatnonzero(find_first_constraints(compiled)):
+    for j in np.flatnonzero(find_first_constraints(compiled)).tolist():
         p_value, why = found[j]
         if p_value > level:
             raise asked.refuse(
@@ -629,12 +659,7 @@ def _check_p_values(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
                 f"delta={asked.delta:g} leaves to it. "
                 f"{_remedy(compiled, compiled.owner == j, ' or delta')}",
             )
-
-
-def _check_pair_rates(rows: EvaluationSet, asked: GuaranteeRequest) -> None:
-    """Refuse constraints on pair rates that even perfect scores could not certify."""
-    compiled, cells = rows.compiled, rows.cells
-    level, n = asked.delta / count_sequences(rows, asked.prefixes), cells.n_rows
+    cells, n = rows.cells, rows.cells.n_rows
     for j, needed in enumerate(rows_to_certify(compiled, cells, level)):
         if needed > n:
             side, name = min(
@@ -730,50 +755,14 @@ class CertifiedAffine(NamedTuple):
     level: float
 
 
-def check_affine_guarantee(
-    rows: PredictedRows, training: LinearConstraints, asked: GuaranteeRequest
-) -> None:
-    """Refuse a guarantee that certification rows can never give; `training` as for decisions."""
-    constraints = rows.compiled.constraints
-    if asked.kind == "expected":
-        raise asked.refuse(
-            constraints[0],
-            "it holds in the mean over samples only where values fall along the maps of scores, "
-            "as losses do not. Use guarantee='high_probability', or leave the guarantee out.",
-        )
-    for constraint in constraints:
-        for function in row_functions_of([constraint]):
-            if not np.isfinite(function.stated_range).all():
-                raise asked.refuse(
-                    constraint,
-                    "values of a row may be as large as they like. Give the smallest and the "
-                    "largest of them, as in mean_loss('squared', range=(0, 25)) or "
-                    "mean_prediction(range=(0, 100)), or leave the guarantee out.",
-                )
-    _check_amounts(rows, asked)
-    _check_rows_set_aside(rows, training, asked)
-    _check_equalities(rows.compiled, asked)
-    smallest = BoundedMeans(rows.cells, rows.compiled).smallest_p_values()
-    for constraint, p_value in zip(constraints, smallest, strict=True):
-        if p_value > asked.delta:
-            raise asked.refuse(
-                constraint,
-                f"even the best predictions of the {rows.cells.n_rows} rows that "
-                f"{asked.set_aside} leave a p-value of {p_value:.2g}, above delta={asked.delta:g}."
-                f" Give more rows or a larger fraction of the guarantee, state a smaller range, "
-                f"or relax the bound or delta.",
-            )
-
-
 def check_observed(rows: PredictedRows, score: Array) -> None:
     """Refuse stated ranges that rows leave at some scores."""
     values = rows.row_values(score)
-    for outside in BoundedMeans(rows.cells, rows.compiled).find_outside(values):
-        constraint, (low, high) = rows.compiled.constraints[outside.constraint], outside.limits
+    for j, (low, high), found in BoundedMeans(rows.cells, rows.compiled).find_outside(values):
         raise ValueError(
-            f"constraints: {constraint} states that the value of each row is from {low:g} to "
-            f"{high:g}, and {outside.n_rows} of {rows.cells.n_rows} unseen rows ({rows.source}) "
-            f"have others, from {outside.observed[0]:g} to {outside.observed[1]:g}: give a range "
+            f"constraints: {rows.compiled.constraints[j]} states that the value of each row is "
+            f"from {low:g} to {high:g}, and {found.size} of {rows.cells.n_rows} unseen rows "
+            f"({rows.source}) have others, from {found.min():g} to {found.max():g}: give a range "
             f"that no row leaves."
         )
 

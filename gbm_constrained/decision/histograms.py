@@ -27,7 +27,7 @@ import numpy as np
 from scipy import sparse
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
-from gbm_constrained.data.cells import MOST_CELLS, Cells, View
+from gbm_constrained.data.cells import Cells, View
 from gbm_constrained.data.exact_sums import Communicator
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import JointCells
@@ -173,13 +173,13 @@ class DecisionFunctionals:
             values[members] += table @ np.bincount(at, weighed, table.shape[1])
         return values
 
-    def along(self, line: Candidates) -> Iterator[tuple[slice, Float]]:
-        """Yield consecutive candidates of a line with their values, shape (1 + r, candidates)."""
+    def along(self, line: Candidates) -> Iterator[Float]:
+        """Yield the values of consecutive candidates of a line, shape (1 + r, candidates)."""
         n = line.order.size
         values = self.measure(np.broadcast_to(line.before, n))
         done = int(np.searchsorted(line.flipped, 0, side="right"))
         if done:
-            yield slice(0, done), np.repeat(values[:, None], done, axis=1)
+            yield np.repeat(values[:, None], done, axis=1)
         for start in range(0, n, BLOCK):
             running = self._changes(line, line.order[start : start + BLOCK])
             np.cumsum(running, axis=1, out=running)
@@ -187,7 +187,7 @@ class DecisionFunctionals:
             values = running[:, -1].copy()
             stop = int(np.searchsorted(line.flipped, start + running.shape[1], side="right"))
             if stop > done:
-                yield slice(done, stop), running[:, line.flipped[done:stop] - start - 1]
+                yield running[:, line.flipped[done:stop] - start - 1]
             done = stop
 
     def between(self, line: Candidates) -> Iterator[tuple[Float, Float]]:
@@ -485,12 +485,8 @@ class JointRows:
         self._cells, self.communicator, self.weight = cells, cells.communicator, cells.rows.weight
         codes, of_views = np.zeros(len(cells.rows), dtype=np.intp), np.zeros((1, 0), dtype=np.intp)
         for view in cells.views:
-            joint, size = codes * len(view) + view.small_codes, len(of_views) * len(view)
-            if size <= MOST_CELLS:  # A table of all codes is faster than a sort.
-                has_rows = np.bincount(joint, minlength=size) > 0
-                occurring, codes = np.flatnonzero(has_rows), (np.cumsum(has_rows) - 1)[joint]
-            else:
-                occurring, codes = np.unique(joint, return_inverse=True)
+            joint = codes * len(view) + view.small_codes
+            occurring, codes = np.unique(joint, return_inverse=True)
             own = occurring % len(view) + view.cells.start
             of_views = np.column_stack([of_views[occurring // len(view)], own])
         found = self.communicator.gather(of_views)

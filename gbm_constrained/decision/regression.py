@@ -90,7 +90,6 @@ class PredictedRows(EvaluationSet):
 
     lagrangian: RegressionLagrangian
     choices: dict[int, AffineChoice]  # type: ignore[assignment]
-    holds_groups = False
 
     def __init__(
         self,
@@ -101,19 +100,12 @@ class PredictedRows(EvaluationSet):
         objective: RegressionObjective,
         half: Float | None = None,
     ) -> None:
-        self.cells, self.compiled, self.source, self.folds = cells, compiled, source, ()
-        self.half = half
-        self.targets, self.objective = targets, objective
-        self.lagrangian = RegressionLagrangian(
-            targets,
-            cells,
-            compiled,
-            functions=row_functions_of(compiled.constraints),
-            objective=objective,
-            weight=cells.rows.weight,
+        functions, weight = row_functions_of(compiled.constraints), cells.rows.weight
+        lagrangian = RegressionLagrangian(
+            targets, cells, compiled, functions=functions, objective=objective, weight=weight
         )
-        self.functionals_in = {}
-        self.choices = {}
+        super().__init__(cells, compiled, source, lagrangian=lagrangian)
+        self.half, self.targets, self.objective = half, targets, objective
         self.plain_score: Array | None = None  # Scores of boosters without multipliers.
 
     def intervals(self, score: Array, level: float = 0.95) -> tuple[Float, Float, Float]:

@@ -46,6 +46,7 @@ from sklearn.utils import check_random_state
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import CellStatistics
+from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import solve_linear_programme
 
@@ -113,10 +114,10 @@ class Scores(NamedTuple):
 
         Tables of pairs are exact.
         """
-        found = lagrangian.at(self.for_decisions).exact_statistics()
+        found = lagrangian.at(self.for_decisions).statistics(is_exact=True)
         if self.for_probabilities is self.for_decisions:
             return found
-        of_scores = lagrangian.at(self.for_probabilities).exact_statistics()
+        of_scores = lagrangian.at(self.for_probabilities).statistics(is_exact=True)
         return replace(of_scores, predicted=found.predicted)
 
 
@@ -136,6 +137,19 @@ class Choice:
     # decision meets all of these constraints.
     has_rate_violation: bool = False
     refit_violation: float = 0.0  # Largest violation of the model of all rows, beyond sampling.
+    offsets: Any = None  # GroupOffsets that are added to the scores of groups, if these decide.
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether decisions differ from those of the scores."""
+        return bool(self.shift.any()) or (
+            self.offsets is not None and bool(self.offsets.values.any())
+        )
+
+    def apply(self, margin: Array, rows: Rows) -> Array:
+        """Shift the scores of rows."""
+        moved = shift_scores(margin, self.shift)
+        return moved if self.offsets is None else moved + self.offsets.of(rows)
 
     @property
     def is_certified(self) -> bool:

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.data.exact_sums import Communicator, round_weights
+from gbm_constrained.data.exact_sums import Communicator, sum_over_machines
 from gbm_constrained.decision.histograms import (
     ENTRIES,
     Candidates,
@@ -57,6 +57,7 @@ from gbm_constrained.decision.violations import (
     PriorityStep,
     best_of,
     keep_least,
+    measure_parts,
 )
 from gbm_constrained.problem.linear_constraints import LinearConstraints, solve_linear_programme
 
@@ -81,7 +82,7 @@ class ClassScores:
         ends = np.min(self.scores, initial=np.inf), np.max(self.scores, initial=-np.inf)
         low, high = zip(*cells.communicator.gather(ends), strict=True)
         self.reach = float(max(high) - min(low))
-        self.cells, self.n_rows, self._rows = cells, cells.n_rows, None
+        self.cells, self._own, self.n_rows, self._rows = cells, cells, cells.n_rows, None
         if not cells.communicator.holds_all_rows:
             self._rows = JointRows(cells)
             kinds = np.arange(len(self._rows.joint))
@@ -105,21 +106,10 @@ class ClassScores:
         self, value: Float, other: Float, merits: ErrorAndViolations
     ) -> tuple[float, float]:
         """Compute the errors that other biases make more, and the sum of their squares by row."""
-        decided, others, rows = self._decide(value), self._decide(other), self._rows
-        if rows is None:
-            fewer = merits.linear.errors(others) - merits.linear.errors(decided)
-            return float(fewer.sum()), float((fewer**2).sum())
-        k = len(self.scores)
-        at = (rows.joint.codes * k + decided) * k + others
-        kinds = np.arange(len(rows.joint) * k * k)
-        cells, one, two = kinds // (k * k), kinds // k % k, kinds % k
-        labels, cost = rows.joint.labels[cells], merits.linear.cost[rows.joint.of_views[cells, 0]]
-        fewer = cost * ((two != labels) * 1.0 - (one != labels))
-        square = None
-        if rows.weight is not None:
-            square = round_weights(rows.weight**2, rows.communicator)
-        squares = rows.communicator.sum(np.bincount(at, square, kinds.size).astype(np.float64))
-        return float(fewer @ rows.add(at, kinds.size)), float(fewer**2 @ squares)
+        errors = merits.linear.on(self._own).errors
+        fewer = errors(self._decide(other)) - errors(self._decide(value))
+        saved, squares = sum_over_machines(np.sum, [fewer, fewer**2], self._own.communicator)
+        return float(saved), float(squares)
 
     def line(
         self, value: Float, raised: Codes, merits: ErrorAndViolations
@@ -225,18 +215,13 @@ class BiasSearch:
     def _measure(self, value: Float) -> _Biases:
         merits, decided = self.scores.decide(value, self.merits)
         values = merits.linear.measure(decided)[:, None]
-        total, *violations = self._violations(values)[:, 0].tolist()
-        return _Biases(value, float(values[0, 0]), tuple(violations), total)
+        error, largest, total = measure_parts(self.parts, values)
+        return self._describe(0, value, error, largest, self.levels.price(total))
 
-    def _violations(self, values: Float) -> Float:
-        """Compute the sum of violations at their prices, and the largest of each priority.
-
-        The values are those of the linear map, and the result is (1 + n_priorities, candidates).
-        """
-        largest, total = zip(
-            *(part.largest_and_total_violation(values) for part in self.parts), strict=True
-        )
-        return np.array([self.levels.price(total), *largest])
+    @staticmethod
+    def _describe(i: int, value: Float, error: Float, largest: Float, total: Float) -> _Biases:
+        """Describe biases by the error and the violations at a position."""
+        return _Biases(value, float(error[i]), tuple(largest[:, i].tolist()), float(total[i]))
 
     def run(self) -> Float:
         """Find the best biases, which sum to zero."""
@@ -298,13 +283,13 @@ class BiasSearch:
         self.lines_left -= 1
         inside = np.array(raised)
         merits, line = self.scores.line(at.value, inside, self.merits)
-        error, (total, *violations) = merits.measure_along(line, self._violations)
+        error, violations, totals = merits.measure_along(line, self.parts)
+        total = self.levels.price(totals)
 
         def biases(i: int) -> _Biases:
             value = at.value.copy()
             value[inside] += line.shift[i]
-            found = tuple(float(violation[i]) for violation in violations)
-            return _Biases(value, float(error[i]), found, float(total[i]))
+            return self._describe(i, value, error, violations, total)
 
         kept = keep_least(self.steps, error, violations)
         best = biases(best_of(error, line.shift, kept))
@@ -351,32 +336,23 @@ class ThresholdCriterion:
         if strict is not last:
             self.parts.append(last)
 
-    def choose(self, line: Candidates) -> float:
-        """Find the best shift of a line of thresholds."""
-        error, *violations = self._measure(line)
-        kept = keep_least(self.steps, error, violations)
+    def measure(self, line: Candidates) -> tuple[Float, Float, Float, Bool]:
+        """Measure errors, violations of each part and merits, and say what the steps leave."""
+        error, violations, _ = self.merits.measure_along(line, self.parts, has_total=False)
         merit = error + self.penalty * violations[-1]
-        return float(line.shift[best_of(merit, line.shift, kept)])
-
-    def _measure(self, line: Candidates) -> tuple[Float, ...]:
-        """Measure errors, and the violations of each part."""
-        return self.merits.measure_along(line, *(part.largest_violation for part in self.parts))
+        return error, violations, merit, keep_least(self.steps, error, violations)
 
     def find_open_bins(self, table: ScoreHistogram) -> Bool:
         """Find the bins with rows inside of which a better threshold may lie than between bins."""
         line = table.thresholds
-        error, *violations = self._measure(line)
-        kept = keep_least(self.steps, error, violations)
-        merit = error + self.penalty * violations[-1]
+        error, violations, merit, kept = self.measure(line)
         least = merit[kept].min()
         nearest = np.abs(line.shift[kept & (merit <= least + ROUNDING)]).min()
 
         # Error, violations and merit inside of each bin, bounded from below.
-        bounds = [
-            (low[0], *(part.largest_violation(low, high) for part in self.parts))
-            for low, high in self.merits.linear.between(table.stops)
-        ]
-        low, *inside = map(np.concatenate, zip(*bounds, strict=True))
+        between = self.merits.linear.between(table.stops)
+        bounds = [measure_parts(self.parts, *ends, has_total=False)[:2] for ends in between]
+        low, inside = (np.concatenate(of_bins, axis=-1) for of_bins in zip(*bounds, strict=True))
         merit = low + self.penalty * inside[-1]
         is_better = merit < least - ROUNDING
         is_better |= (merit <= least + ROUNDING) & (table.least_shift < nearest)
@@ -526,7 +502,9 @@ class ShiftSearch:
             self.table, n_splits = table.split(bins), n_splits + 1
             table, self.merits = self.table, self.merits.on(self.table.cells)
             criterion.merits = merits = merits.on(table.cells)
-        return np.array([criterion.choose(table.thresholds)]), merits, table.scores
+        line = table.thresholds
+        _, _, merit, kept = criterion.measure(line)
+        return line.shift[[best_of(merit, line.shift, kept)]], merits, table.scores
 
 
 def threshold_curve(
@@ -543,7 +521,7 @@ def threshold_curve(
     if most is not None and line.shift.size > most:
         line = line.thin(most)
     measure = DecisionFunctionals(table.cells, compiled.U)
-    values = np.concatenate([block for _, block in measure.along(line)], axis=1)
+    values = np.concatenate([*measure.along(line)], axis=1)
     functionals = values[1:].T + np.where(compiled.is_of_scores, np.nan, compiled.constant)
     violations = np.array([compiled.rows_of(f) - compiled.b for f in functionals])
     n_positive = line.flipped
@@ -849,8 +827,7 @@ def search_group_thresholds(
         line = ThresholdCandidates(margin[rows], part).thresholds
         if line.shift.size > most:
             line = line.thin(most)
-        along = measure.on(part).along(line)
-        values = np.concatenate([block for _, block in along], axis=1)
+        values = np.concatenate([*measure.on(part).along(line)], axis=1)
         tables.append(GroupCandidates(line.shift, values[0], values[1:]))
     others = np.flatnonzero(groups < 0)
     decided = (margin[others] + (common[0] if common.size else 0.0) > 0).astype(np.intp)

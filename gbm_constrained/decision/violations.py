@@ -33,7 +33,6 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
-from scipy import sparse
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
@@ -48,7 +47,7 @@ from gbm_constrained.problem.linear_constraints import (
     violation_weights,
 )
 from gbm_constrained.statistics.counts import CellCounts
-from gbm_constrained.statistics.influence import Influence
+from gbm_constrained.statistics.influence import Influence, scale_rows
 
 MIN_ROWS = 20  # Rows to assess a rate: below, one row moves it by 0.05 and more.
 # Violations of some rows of constraints at the values of a linear map, (rows, candidates); with
@@ -68,13 +67,13 @@ class ErrorAndViolations:
         kept = np.flatnonzero(of_decisions)
         self._compiled, self._kept = compiled, kept
         self._weights = violation_weights(compiled)[kept]
-        self._rows = _scale_rows(compiled.R[kept], self._weights)
+        self._rows = scale_rows(compiled.R[kept], self._weights)
         self._used = np.unique(self._rows.indices)
         self._is_curved = compiled.curves.is_curved[kept]
         self._takes_rows = kept.size <= self._used.size and not self._is_curved.any()
         rows = compiled.U[self._used]
         if self._takes_rows:
-            rows = _scale_rows(compiled.A[kept], self._weights)
+            rows = scale_rows(compiled.A[kept], self._weights)
         self.linear = DecisionFunctionals(cells, rows)
         self._set_bounds(right)
 
@@ -82,10 +81,10 @@ class ErrorAndViolations:
         """Set the right-hand sides of all rows of constraints."""
         self.bounds, self.right = right, right[self._kept] * self._weights
         # Parts that tell all violations, and those that tell the largest one fastest.
-        self.parts: list[_Part]
-        self.others: list[_Part]
+        self._parts: list[_Part]
+        self._fastest: list[_Part]
         if self._takes_rows:
-            self.parts = self.others = [partial(_violate_rows, None, self.right)]
+            self._parts = self._fastest = [partial(_violate_rows, None, self.right)]
             return
         combine, owner = self._rows[:, self._used], self._compiled.owner[self._kept]
         straight, pairs = ~self._is_curved, []
@@ -96,8 +95,8 @@ class ErrorAndViolations:
                 pairs.append(partial(_violate_pairs, *found))
                 left[mine] = False
         curves = self._collect_curves(right)
-        self.parts = [*_split(combine[straight], self.right[straight]), *curves]
-        self.others = [*_split(combine[left], self.right[left]), *curves, *pairs]
+        self._parts = [*_split(combine[straight], self.right[straight]), *curves]
+        self._fastest = [*_split(combine[left], self.right[left]), *curves, *pairs]
 
     def _collect_curves(self, right: Float) -> list[_Part]:
         """Collect the curved rows of rates: decisions change no others.
@@ -151,25 +150,19 @@ class ErrorAndViolations:
                 groups.append((j,))
         return groups
 
-    def largest_violation(self, low: Float, high: Float | None = None) -> Float:
-        """Compute the largest violation from the values of the linear map.
+    def violations(
+        self, low: Float, high: Float | None = None, *, has_total: bool = True
+    ) -> tuple[Float, Float]:
+        """Compute the largest violation and the sum of all from the values of the linear map.
 
-        Between two ends of the values it is bounded from below.
+        Between two ends of the values both are bounded from below. The largest one is found faster
+        without the sum.
         """
         low = np.ascontiguousarray(low[1:])
         high = None if high is None else high[1:]
-        worst = np.zeros(low.shape[1])
-        for part in self.others:
-            np.maximum(worst, part(low, high).max(axis=0, initial=0.0), out=worst)
-        worst[worst <= ROUNDING] = 0.0
-        return worst
-
-    def largest_and_total_violation(self, values: Float) -> tuple[Float, Float]:
-        """Compute the largest violation and the sum of all from the values of the linear map."""
-        values = np.ascontiguousarray(values[1:])
-        largest, total = np.zeros(values.shape[1]), np.zeros(values.shape[1])
-        for part in self.parts:
-            violation = part(values)
+        largest, total = np.zeros((2, low.shape[1]))
+        for part in self._parts if has_total else self._fastest:
+            violation = part(low, high)
             # Bounds of constraints that are left out are infinite, and so would be the product.
             np.maximum(violation, 0.0, out=violation)
             violation *= violation > ROUNDING
@@ -180,19 +173,34 @@ class ErrorAndViolations:
 
     def measure(self, decided: Codes) -> tuple[float, float, float]:
         """Compute the error, largest violation and sum of violations of some decisions."""
-        values = self.linear.measure(decided)[:, None]
-        largest, total = self.largest_and_total_violation(values)
-        return float(values[0, 0]), float(largest[0]), float(total[0])
+        error, largest, total = measure_parts([self], self.linear.measure(decided)[:, None])
+        return float(error[0]), float(largest[0, 0]), float(total[0, 0])
 
     def measure_along(
-        self, line: Candidates, *measures: Callable[[Float], Float]
-    ) -> tuple[Float, ...]:
-        """Compute the error and further measures of each candidate, which comes last."""
-        parts = [
-            (values[0], *(measure(values) for measure in measures))
-            for _, values in self.linear.along(line)
-        ]
-        return tuple(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
+        self, line: Candidates, parts: Sequence[ErrorAndViolations], *, has_total: bool = True
+    ) -> tuple[Float, Float, Float]:
+        """Compute the error of each candidate, and its violations in each part."""
+        along = self.linear.along(line)
+        blocks = [measure_parts(parts, values, has_total=has_total) for values in along]
+        error, largest, total = (np.concatenate(of, axis=-1) for of in zip(*blocks, strict=True))
+        return error, largest, total
+
+
+def measure_parts(
+    parts: Sequence[ErrorAndViolations],
+    low: Float,
+    high: Float | None = None,
+    *,
+    has_total: bool = True,
+) -> tuple[Float, Float, Float]:
+    """Read errors (n,) and violations of each part from values of the linear map, (1 + r, n).
+
+    Of the violations, the largest one and the sum are returned, of shape (n_parts, n). Between two
+    ends of the values all are bounded from below. Sums are left out unless `has_total`.
+    """
+    found = [part.violations(low, high, has_total=has_total) for part in parts]
+    largest, total = zip(*found, strict=True)
+    return low[0], np.array(largest), np.array(total)
 
 
 def _violate_rows(combine: Any, right: Float, low: Float, high: Float | None = None) -> Float:
@@ -269,13 +277,6 @@ def _violate_pairs(
     least = low[values]
     most = least if high is None else high[values]
     return np.asarray(up * least.max(axis=0) - down * most.min(axis=0) - right)[None]
-
-
-def _scale_rows(matrix: Any, factors: Float) -> Any:
-    """Multiply the rows of a sparse matrix by factors, which are mostly one."""
-    if (factors == 1.0).all():
-        return matrix
-    return sparse.csr_array(matrix.multiply(factors[:, None]))
 
 
 def best_of(merit: Float, shift: Float, kept: Bool) -> int:
@@ -415,7 +416,7 @@ class PriorityLevels:
                     steps.append(PriorityStep(merits.part(part), tolerance, price))
         return steps
 
-    def price(self, violations: Sequence[Float]) -> Float:
+    def price(self, violations: Float | Sequence[Float]) -> Float:
         """Add up violations of each priority, tenfold those of the priority that follows."""
         n = len(violations)
         prices = 10.0 ** np.arange(n - 1, -1, -1.0)
@@ -436,7 +437,7 @@ class PriorityLevels:
         return np.asarray(above & met)
 
 
-def keep_least(steps: Sequence[PriorityStep], error: Float, violations: Sequence[Float]) -> Bool:
+def keep_least(steps: Sequence[PriorityStep], error: Float, violations: Float) -> Bool:
     """Find the candidates that are left after some steps, shape (n,).
 
     Parameters
@@ -445,7 +446,7 @@ def keep_least(steps: Sequence[PriorityStep], error: Float, violations: Sequence
         The steps.
     error : ndarray of shape (n,)
         Error of each candidate.
-    violations : sequence of ndarray of shape (n,)
+    violations : ndarray of shape (n_steps or more, n)
         Violation of each candidate in each step; further ones are ignored.
     """
     kept = np.ones(error.size, dtype=bool)

@@ -29,7 +29,6 @@ from sklearn.utils import check_random_state
 from gbm_constrained._dataframes import number_of_rows
 from gbm_constrained.data.validation import preserve_random_state
 from gbm_constrained.distributed import networks, ranks
-from gbm_constrained.distributed.networks import RankFunction, RankOutcome, RankTask
 from gbm_constrained.distributed.ranks import Plan, RankResult, Shard, make_shard
 from gbm_constrained.exceptions import MachineError
 from gbm_constrained.scorers.base import ConstrainedBoosterMixin
@@ -309,7 +308,7 @@ def train(
     rows: DaskRows,
     evaluation: Sequence[DaskRows],
     plan: Plan,
-    function: RankFunction = ranks.train_rank,
+    function: networks.RankFunction = ranks.train_rank,
 ) -> RankResult:
     """Train on the rows of Dask collections, each row on the worker that holds it.
 
@@ -349,12 +348,13 @@ def train(
         if plan.library == "lightgbm":
             found = client.run(_find_address, workers=workers)
             of_ranks = networks.lightgbm_networks([found[worker] for worker in workers])
-        futures: list[Future[RankOutcome]] = []
+        futures: list[Future[Any]] = []
         try:
             tracker = client.run_on_scheduler(_open_network, name, size)
             given = zip(of_ranks, held, workers, strict=True)
             for rank, (network, parts, worker) in enumerate(given):
-                task = RankTask(rank, size, tracker, replace(plan, network=network), function)
+                own = replace(plan, network=network)
+                task = networks.RankTask(rank, size, tracker, own, function)
                 given_to = {"workers": [worker], "pure": False, "retries": 0}
                 futures.append(client.submit(_run, task, list(parts), **given_to))
             read = functools.partial(_read_outcomes, client, futures, workers)
@@ -386,7 +386,7 @@ def _find_address(dask_worker: Worker) -> tuple[str, int]:
     return dask_worker.ip, port
 
 
-def _run(task: RankTask, held: list[list[tuple[Shard, int]]]) -> RankOutcome:
+def _run(task: networks.RankTask, held: list[list[tuple[Shard, int]]]) -> Any:
     """Train on the rows of this worker; `held` are its partitions of each set of rows."""
 
     def read() -> Shard:
@@ -403,11 +403,11 @@ def _run(task: RankTask, held: list[list[tuple[Shard, int]]]) -> RankOutcome:
 
 def _read_outcomes(
     client: Client,
-    futures: Sequence[Future[RankOutcome]],
+    futures: Sequence[Future[Any]],
     workers: Sequence[str],
     waiting: set[int],
     limit: float,
-) -> dict[int, RankOutcome]:
+) -> dict[int, Any]:
     """Wait for a second until one of some ranks is done, and look for the workers of the others.
 
     LightGBM may wait for ever for a machine whose own LightGBM has failed.
@@ -491,20 +491,51 @@ class DaskClassifierMixin(ConstrainedBoosterMixin):
         right, total = np.sum(compute(*(count(model, *part[:3]) for part in partitions)), axis=0)
         return float(right / total)
 
-    def _train(
+    def fit(
         self: Fitted,
-        rows: DaskRows,
-        eval_set: Sequence[tuple[Any, Any]] | None,
-        weights: Sequence[Any] | None,
-        columns: Sequence[Any] | None,
-        client: Client | None,
-        fit: Mapping[str, Any],
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        eval_set: Sequence[tuple[Any, Any]] | None = None,
+        sensitive_features: Any = None,
+        sensitive_features_eval_set: Sequence[Any] | None = None,
+        client: Client | None = None,
+        **fit: Any,
     ) -> Fitted:
-        """Train on the cluster, and take over what the classifier of one machine has learned.
+        """Fit the classifier on Dask collections, each partition on the worker that holds it.
 
-        `weights` and `columns` are the weights and sensitive features of each evaluation set.
+        Parameters
+        ----------
+        X : Dask DataFrame or Array of shape (n_samples, n_features)
+            Features; categories must be known.
+        y : Dask Series or Array of shape (n_samples,)
+            Labels, in the partitions of X.
+        sample_weight : Dask Series or Array of shape (n_samples,), default=None
+            Weights, in the partitions of X.
+        eval_set : list of (X, y), default=None
+            Evaluation sets of Dask collections.
+        sensitive_features : Dask DataFrame, Series or Array, or dict of these, default=None
+            Columns that constraints may group by, in the partitions of X.
+        sensitive_features_eval_set : list, default=None
+            Sensitive features of each evaluation set.
+        client : distributed.Client, default=None
+            Cluster to train on; by default that of the current client.
+        **fit
+            The weights of each evaluation set, which are ``sample_weight_eval_set`` of XGBoost and
+            ``eval_sample_weight`` of LightGBM, and arguments of the ``fit`` of one machine that
+            are not about rows.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is no Dask collection, has other partitions than X, or is one that only
+            one machine takes.
+        MachineError
+            If a worker raises an error or is lost; names the worker.
         """
-        sets = eval_set or []
+        sets, columns = eval_set or [], sensitive_features_eval_set
+        weights = fit.pop(ranks.SET_WEIGHTS[self._library], None)
         for name, values in (("weights", weights), ("sensitive features", columns)):
             if values is not None and len(values) != len(sets):
                 raise ValueError(
@@ -514,8 +545,8 @@ class DaskClassifierMixin(ConstrainedBoosterMixin):
         none: list[Any] = [None] * len(sets)
         of_sets = enumerate(zip(sets, weights or none, columns or none, strict=True))
         evaluation = [
-            DaskRows(X, y, weight, of_set, f"eval_set[{i}]")
-            for i, ((X, y), weight, of_set) in of_sets
+            DaskRows(*rows, weight, of_set, f"eval_set[{i}]")
+            for i, (rows, weight, of_set) in of_sets
         ]
         ranks.check_fit_arguments(self._local_class, fit)
         with preserve_random_state(self):
@@ -532,8 +563,9 @@ class DaskClassifierMixin(ConstrainedBoosterMixin):
                     f"the workers here, that wait {networks.TIME_LIMIT:.0f} s for each other: "
                     f"leave it out."
                 )
-        plan = Plan(self._library, params, fit)
+        rows = DaskRows(X, y, sample_weight, sensitive_features)
         with _use_client(self.client if client is None else client) as used:
+            plan = Plan(self._library, params, fit)
             train(used, rows, evaluation, plan).hand_over_to(self)
         return self
 
@@ -589,58 +621,10 @@ class ConstrainedXGBClassifier(DaskClassifierMixin, of_xgboost.ConstrainedXGBCla
     _local_class = of_xgboost.ConstrainedXGBClassifier
     _library = "xgboost"
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        sample_weight: Any = None,
-        eval_set: Sequence[tuple[Any, Any]] | None = None,
-        sample_weight_eval_set: Sequence[Any] | None = None,
-        sensitive_features: Any = None,
-        sensitive_features_eval_set: Sequence[Any] | None = None,
-        client: Client | None = None,
-        **fit: Any,
-    ) -> ConstrainedXGBClassifier:
-        """Fit the classifier on Dask collections, each partition on the worker that holds it.
 
-        Parameters
-        ----------
-        X : Dask DataFrame or Array of shape (n_samples, n_features)
-            Features; categories must be known.
-        y : Dask Series or Array of shape (n_samples,)
-            Labels, in the partitions of X.
-        sample_weight : Dask Series or Array of shape (n_samples,), default=None
-            Weights, in the partitions of X.
-        eval_set : list of (X, y), default=None
-            Evaluation sets of Dask collections.
-        sample_weight_eval_set : list, default=None
-            Weights of each evaluation set.
-        sensitive_features : Dask DataFrame, Series or Array, or dict of these, default=None
-            Columns that constraints may group by, in the partitions of X.
-        sensitive_features_eval_set : list, default=None
-            Sensitive features of each evaluation set.
-        client : distributed.Client, default=None
-            Cluster to train on; by default that of the current client.
-        **fit
-            Arguments of :meth:`gbm_constrained.ConstrainedXGBClassifier.fit` that are not about
-            rows.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is no Dask collection, has other partitions than X, or is one that only
-            one machine takes.
-        MachineError
-            If a worker raises an error or is lost; names the worker.
-        """
-        rows = DaskRows(X, y, sample_weight, sensitive_features)
-        return self._train(
-            rows, eval_set, sample_weight_eval_set, sensitive_features_eval_set, client, fit
-        )
-
-
-class ConstrainedLGBMClassifier(DaskClassifierMixin, of_lightgbm.ConstrainedLGBMClassifier):
+class ConstrainedLGBMClassifier(  # type: ignore[misc]
+    DaskClassifierMixin, of_lightgbm.ConstrainedLGBMClassifier
+):
     """LightGBM classifier under constraints, trained on the workers of a Dask cluster.
 
     Parameters, attributes, reports and saved files are those of
@@ -671,53 +655,3 @@ class ConstrainedLGBMClassifier(DaskClassifierMixin, of_lightgbm.ConstrainedLGBM
             raise NotFittedError("Cannot access property client_ before calling fit().")
         with _use_client(self.client) as client:
             return client
-
-    def fit(  # type: ignore[override]
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        eval_set: Sequence[tuple[Any, Any]] | None = None,
-        eval_sample_weight: Sequence[Any] | None = None,
-        sensitive_features: Any = None,
-        sensitive_features_eval_set: Sequence[Any] | None = None,
-        client: Client | None = None,
-        **fit: Any,
-    ) -> ConstrainedLGBMClassifier:
-        """Fit the classifier on Dask collections, each partition on the worker that holds it.
-
-        Parameters
-        ----------
-        X : Dask DataFrame or Array of shape (n_samples, n_features)
-            Features; categories must be known.
-        y : Dask Series or Array of shape (n_samples,)
-            Labels, in the partitions of X.
-        sample_weight : Dask Series or Array of shape (n_samples,), default=None
-            Weights, in the partitions of X.
-        eval_set : list of (X, y), default=None
-            Evaluation sets of Dask collections.
-        eval_sample_weight : list, default=None
-            Weights of each evaluation set.
-        sensitive_features : Dask DataFrame, Series or Array, or dict of these, default=None
-            Columns that constraints may group by, in the partitions of X.
-        sensitive_features_eval_set : list, default=None
-            Sensitive features of each evaluation set.
-        client : distributed.Client, default=None
-            Cluster to train on; by default that of the current client.
-        **fit
-            Arguments of :meth:`gbm_constrained.ConstrainedLGBMClassifier.fit` that are not about
-            rows.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is no Dask collection, has other partitions than X, or is one that only
-            one machine takes.
-        MachineError
-            If a worker raises an error or is lost; names the worker.
-        """
-        rows = DaskRows(X, y, sample_weight, sensitive_features)
-        return self._train(
-            rows, eval_set, eval_sample_weight, sensitive_features_eval_set, client, fit
-        )

@@ -134,25 +134,6 @@ def lightgbm_networks(addresses: Sequence[tuple[str, int]]) -> list[dict[str, An
 
 
 @dataclass(frozen=True)
-class RankOutcome:
-    """What a rank brings back: its result, or why it has none.
-
-    Parameters
-    ----------
-    result : any, default=None
-        Result of a rank that did not fail.
-    failure : MachineError, default=None
-        What went wrong on the rank.
-    is_echo : bool, default=False
-        Whether the failure may only be that of another rank, which broke a sum.
-    """
-
-    result: Any = None
-    failure: MachineError | None = None
-    is_echo: bool = False
-
-
-@dataclass(frozen=True)
 class RankTask:
     """Task that trains on the rows of one machine, in the network of XGBoost.
 
@@ -178,8 +159,8 @@ class RankTask:
     plan: Any
     function: Callable[[Any, Any, Communicator], Any]
 
-    def run(self, read: Callable[[], Any], n_jobs: int | None = None) -> RankOutcome:
-        """Train on the rows that a function reads.
+    def run(self, read: Callable[[], Any], n_jobs: int | None = None) -> Any:
+        """Train on the rows that a function reads; the result, or the failure as a value.
 
         `n_jobs` are the threads that the engine has for the task, used where the plan names none.
         """
@@ -192,40 +173,40 @@ class RankTask:
                 **self.tracker, dmlc_task_id=f"{self.rank:09d}", dmlc_timeout=round(TIME_LIMIT)
             ):
                 try:
-                    return RankOutcome(self.function(read(), plan, CollectiveCommunicator()))
+                    return self.function(read(), plan, CollectiveCommunicator())
                 except Exception as error:  # The way out of a broken network may fail as well.
                     failure = error
                     raise
         except Exception as error:
             return self.fail(failure or error)
 
-    def fail(self, error: Exception) -> RankOutcome:
+    def fail(self, error: Exception) -> MachineError:
         """Describe an error of this rank; the traceback is a note of the failure."""
         # Its name tells the error of LightGBM without loading the library.
         names = ("XGBoostError", "LightGBMError" if self.plan.library == "lightgbm" else "")
-        is_echo = type(error).__name__ in names
         reason = f"{type(error).__name__}: {error}"
         failure = MachineError(self.rank, self.size, socket.gethostname(), reason)
+        failure.is_echo = type(error).__name__ in names
         failure.add_note("".join(traceback.format_exception(error)))
-        return RankOutcome(failure=failure, is_echo=is_echo)
+        return failure
 
 
-def results_of(outcomes: Sequence[RankOutcome]) -> list[Any]:
-    """Return the results by rank.
+def results_of(outcomes: Sequence[Any]) -> list[Any]:
+    """Return the outcomes by rank if all of them are results.
 
     Raises
     ------
     MachineError
         The failure of a rank, of one that failed by itself if there is one.
     """
-    for outcome in sorted(outcomes, key=lambda outcome: outcome.is_echo):
-        if outcome.failure is not None:
-            raise outcome.failure
-    return [outcome.result for outcome in outcomes]
+    failures = [outcome for outcome in outcomes if isinstance(outcome, MachineError)]
+    if failures:
+        raise min(failures, key=lambda failure: failure.is_echo)
+    return list(outcomes)
 
 
 def collect(
-    read: Callable[[set[int], float], Mapping[int, RankOutcome]], size: int, patience: float
+    read: Callable[[set[int], float], Mapping[int, Any]], size: int, patience: float
 ) -> list[Any]:
     """Wait for the outcomes of all ranks, and return their results.
 
@@ -243,14 +224,14 @@ def collect(
     MachineError
         The failure of a rank, of one that failed by itself if there is one.
     """
-    outcomes: dict[int, RankOutcome] = {}
+    outcomes: dict[int, Any] = {}
     waiting, end = set(range(size)), math.inf
     while waiting and monotonic() < end:
         for rank, outcome in read(waiting, end - monotonic()).items():
             waiting.remove(rank)
             outcomes[rank] = outcome
-            if outcome.failure is not None:
+            if isinstance(outcome, MachineError):
                 if not outcome.is_echo:  # The others end by themselves, at their next sum.
-                    raise outcome.failure
+                    raise outcome
                 end = min(end, monotonic() + patience)
     return results_of([outcomes[rank] for rank in sorted(outcomes)])

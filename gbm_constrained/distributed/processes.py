@@ -99,9 +99,9 @@ def _serve(connection: Connection, task: networks.RankTask, shard: Any) -> None:
 
 def _read_outcomes(
     started: Sequence[tuple[SpawnProcess, Connection]], waiting: set[int], limit: float
-) -> dict[int, networks.RankOutcome]:
+) -> dict[int, Any]:
     """Wait until one of some ranks has sent its outcome, or has ended without one."""
-    found: dict[int, networks.RankOutcome] = {}
+    found: dict[int, Any] = {}
     asked = [started[rank][1] for rank in waiting]
     ready = wait(asked, None if limit == math.inf else limit)
     for rank, (process, connection) in enumerate(started):
@@ -114,8 +114,7 @@ def _read_outcomes(
             code = process.exitcode
             cause = f" ({signal.Signals(-code).name})" if code is not None and code < 0 else ""
             reason = f"process {process.pid} ended with exit code {code}{cause}"
-            lost = MachineError(rank, len(started), socket.gethostname(), reason)
-            found[rank] = networks.RankOutcome(failure=lost)
+            found[rank] = MachineError(rank, len(started), socket.gethostname(), reason)
     return found
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import inspect
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -165,7 +165,21 @@ def train_rank(shard: Shard, plan: Plan, communicator: Communicator) -> RankResu
             values = [getattr(one, name) for one in sets]
             if any(value is not None for value in values):
                 given[of_set] = values
-    with collect_warnings() as issued, _make_classifier(plan) as model:
+    with collect_warnings() as issued, ExitStack() as network:
+        # Each machine loads its own library alone.
+        model: Any
+        if plan.library == "xgboost":
+            from gbm_constrained.scorers.xgboost.estimators import ShardXGBClassifier
+
+            model = ShardXGBClassifier(**plan.params)
+        else:
+            from gbm_constrained.scorers.lightgbm.estimators import (
+                ShardLGBMClassifier,
+                join_network,
+            )
+
+            model = ShardLGBMClassifier(**plan.params)
+            model.network = network.enter_context(join_network(plan.network))
         numbers = {f"eval_set[{i}]": one.numbers for i, one in enumerate(sets)}
         model.machine = Machine(communicator, shard.numbers, numbers)
         model.fit(shard.X, shard.y, **given, **plan.fit)
@@ -175,21 +189,6 @@ def train_rank(shard: Shard, plan: Plan, communicator: Communicator) -> RankResu
     # A function of a notebook, such as a metric, is known by its name in the notebook alone.
     whole = wrap_non_picklable_objects(local, keep_wrapper=False)
     return RankResult(pickle.dumps(whole), issued)
-
-
-@contextmanager
-def _make_classifier(plan: Plan) -> Iterator[Any]:
-    """Make the classifier of a machine, in the network of its library; load no other library."""
-    if plan.library == "xgboost":
-        from gbm_constrained.scorers.xgboost.estimators import ShardXGBClassifier
-
-        yield ShardXGBClassifier(**plan.params)
-        return
-    from gbm_constrained.scorers.lightgbm.estimators import ShardLGBMClassifier, join_network
-
-    model = ShardLGBMClassifier(**plan.params)
-    with join_network(plan.network) as model.network:
-        yield model
 
 
 def make_shard(

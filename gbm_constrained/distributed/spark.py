@@ -235,19 +235,18 @@ def train(
             lost = re.search(r"barrier task \w+\(\d+, (\d+)\) finished unsuccessfully", str(error))
             if lost is None:
                 raise
+            # The error of the Python process of the task, unless that was killed.
+            raised = re.search(
+                r"Traceback \(most recent call last\):\n(?: .*\n)+(\w.*)", str(error)
+            )
+            reason = "this task of Spark was lost: its process was killed, or ran out of memory"
+            if raised is not None and not raised[1].startswith("EOFError"):
+                reason = f"{raised[1]} (before training, in the Python of the executor)"
             where = int(lost[1]), n_tasks, "an executor of Spark"
-            raise MachineError(*where, _find_reason(str(error))) from error
+            raise MachineError(*where, reason) from error
     outcomes = [pickle.loads(row["outcome"]) for row in sorted(collected)]
     result: RankResult = networks.results_of(outcomes)[0]
     return result
-
-
-def _find_reason(message: str) -> str:
-    """Find why a task has ended: the error of its Python process, unless that was killed."""
-    raised = re.search(r"Traceback \(most recent call last\):\n(?: .*\n)+(\w.*)", message)
-    if raised is None or raised[1].startswith("EOFError"):
-        return "this task of Spark was lost: its process was killed, or ran out of memory"
-    return f"{raised[1]} (before training, in the Python of the executor)"
 
 
 _column = functools.partial(Param, Params._dummy())

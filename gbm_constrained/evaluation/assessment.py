@@ -40,22 +40,7 @@ from gbm_constrained.decision.guarantees import violation_p_values
 from gbm_constrained.decision.rules import Choice, shift_scores
 from gbm_constrained.decision.search import ShiftSearch, spread_thresholds
 from gbm_constrained.decision.violations import MIN_ROWS, ViolationBound, standard_errors
-from gbm_constrained.evaluation.verdicts import (
-    KINDS,
-    TRAINING_ROWS,
-    ConstraintResult,
-    Cost,
-    Kind,
-    TooFewRows,
-    Verdict,
-    assess_constraint,
-    describe_rows,
-    find_too_few_rows,
-    measure_cost,
-    reaches,
-    rows_of_quotient,
-    rows_of_smallest_group,
-)
+from gbm_constrained.evaluation import verdicts
 from gbm_constrained.exceptions import (
     CostlyConstraintsWarning,
     FragileConstraintsWarning,
@@ -215,7 +200,9 @@ MESSAGES = {
 }
 
 
-def describe(name: str, results: Sequence[ConstraintResult] | None = None, **facts: object) -> str:
+def describe(
+    name: str, results: Sequence[verdicts.ConstraintResult] | None = None, **facts: object
+) -> str:
     """Describe a finding, by its key in :data:`MESSAGES`; empty if it is on no constraints."""
     message, lines = MESSAGES[name], list[str]()
     if results is None:
@@ -241,7 +228,7 @@ def describe_missing_guarantee(asked: str) -> str:
     return f"guarantee={asked!r} was asked for and is not given"
 
 
-def describe_cost(cost: Cost) -> str:
+def describe_cost(cost: verdicts.Cost) -> str:
     """Describe the errors that constraints cost; empty unless they cost more than they should."""
     if not cost.is_costly:
         return ""
@@ -261,7 +248,7 @@ def is_measured(compiled: LinearConstraints, counts: CellCounts) -> Bool:
     measured = np.ones((*counts.count.shape[:-2], len(compiled.constraints)), dtype=bool)
     for j, constraint in enumerate(compiled.constraints):
         if constraint.expression.is_quotient:
-            measured[..., j] = rows_of_quotient(compiled, j, counts) >= MIN_ROWS
+            measured[..., j] = verdicts.rows_of_quotient(compiled, j, counts) >= MIN_ROWS
     return measured
 
 
@@ -281,6 +268,8 @@ class DecisionPool:
         cells, compiled = self.rows.cells, self.rows.compiled
         n_classes = cells.classes.size
         self.n_constraints = len(compiled.constraints)
+        # A constraint of many rows, as a gap, is refuted by any of them.
+        self.levels = SIGNIFICANCE / np.bincount(compiled.owner)[compiled.owner]
         self.functionals = np.zeros((0, compiled.constant.size))
         self.measured = np.zeros((0, self.n_constraints), dtype=bool)
         self.reached = np.zeros((0, self.n_constraints), dtype=bool)
@@ -315,19 +304,13 @@ class DecisionPool:
         compiled = self.rows.compiled
         measured = is_measured(compiled, counts)
         reached = measured.copy()
-        beyond = find_violated_rows(compiled, counts, self._levels, one_test_each=True)
+        beyond = find_violated_rows(compiled, counts, self.levels, one_test_each=True)
         for j in range(self.n_constraints):
             reached[:, j] &= ~beyond[:, compiled.owner == j].any(axis=1)
         found = functionals_of(compiled, counts)
         self.functionals = np.concatenate([self.functionals, found])
         self.measured = np.concatenate([self.measured, measured])
         self.reached = np.concatenate([self.reached, reached])
-
-    @property
-    def _levels(self) -> Float:
-        """Level of each row: a constraint of many, as a gap, is refuted by any of them."""
-        owner = self.rows.compiled.owner
-        return SIGNIFICANCE / np.bincount(owner)[owner]
 
     def conflict(self) -> tuple[int, ...]:
         """Find constraints that no decision meets together: the fewest, as far as is proved."""
@@ -339,11 +322,16 @@ class DecisionPool:
             return ()
         # Either no decision meets the fewest constraints that no known one does, or a further
         # decision is found that does. Each turn therefore has another answer, or is the last.
-        while (fewest := self._fewest_unreached()) and self.left > 0:
+        while True:
+            missed = np.unique(~self.reached, axis=0)
+            if not missed.any(axis=1).all():
+                return ()
+            fewest = _smallest_cover(missed)
+            if self.left <= 0:
+                self.is_proved = False
+                return fewest
             if not self._can_meet(fewest):
                 return fewest
-        self.is_proved = False
-        return fewest
 
     def _find_refuted(self) -> tuple[int, ...]:
         """Find constraints that a bound refutes on each prefix; none can be left out."""
@@ -356,7 +344,7 @@ class DecisionPool:
         limits = [limit for limit in found if limit is not None]
         if len(limits) < len(found):
             return ()
-        bounds = compiled.b + norm.isf(self._levels) * standard_errors(compiled, self.of_choice)
+        bounds = compiled.b + norm.isf(self.levels) * standard_errors(compiled, self.of_choice)
 
         def refute(kept: Bool) -> Bool | None:
             """Find the constraints with multipliers; None where a decision may meet them."""
@@ -379,11 +367,6 @@ class DecisionPool:
                 fewer = refute(refuted & (np.arange(self.n_constraints) != j))
                 refuted = refuted if fewer is None else fewer
         return tuple(np.flatnonzero(refuted).tolist())
-
-    def _fewest_unreached(self) -> tuple[int, ...]:
-        """Find the fewest constraints such that each decision of the pool misses one; or none."""
-        missed = np.unique(~self.reached, axis=0)
-        return _smallest_cover(missed) if missed.any(axis=1).all() else ()
 
     def find_opponents(self, j: int, above: Sequence[int]) -> tuple[int, ...] | None:
         """Find the fewest of some constraints that one cannot be met together with.
@@ -531,9 +514,9 @@ class Feasibility:
     """
 
     conflict: tuple[Constraint, ...]
-    rules: tuple[ConstraintResult, ...]
-    too_few_rows: tuple[TooFewRows, ...]
-    unsteady: tuple[ConstraintResult, ...]
+    rules: tuple[verdicts.ConstraintResult, ...]
+    too_few_rows: tuple[verdicts.TooFewRows, ...]
+    unsteady: tuple[verdicts.ConstraintResult, ...]
     error: float
     constant_class: Any
     constant_error: float
@@ -542,24 +525,24 @@ class Feasibility:
     n_rows: int
     p_value: float = np.nan
     level: float = np.nan
-    refuted: tuple[ConstraintResult, ...] = ()
-    left: tuple[ConstraintResult, ...] = ()
+    refuted: tuple[verdicts.ConstraintResult, ...] = ()
+    left: tuple[verdicts.ConstraintResult, ...] = ()
     is_fragile: bool = False
-    cost: Cost = field(default_factory=Cost)
+    cost: verdicts.Cost = field(default_factory=verdicts.Cost)
     plain: PlainModel | None = None
-    drifting: tuple[ConstraintResult, ...] = ()
+    drifting: tuple[verdicts.ConstraintResult, ...] = ()
     rounds_trained: int = 0
     rounds_asked: int = 0
     is_proved: bool = True
 
     @property
-    def status(self) -> Kind:
+    def status(self) -> verdicts.Kind:
         """The gravest verdict: "met" exactly if each constraint is met on unseen rows."""
         kinds = (result.verdict.kind for result in self.rules)
-        return max(kinds, key=KINDS.index, default="met")
+        return max(kinds, key=verdicts.KINDS.index, default="met")
 
     @property
-    def given_up(self) -> tuple[ConstraintResult, ...]:
+    def given_up(self) -> tuple[verdicts.ConstraintResult, ...]:
         """Constraints that are given up for others of priorities that come first."""
         return tuple(result for result in self.rules if result.given_up_for)
 
@@ -584,7 +567,7 @@ class Feasibility:
         )
 
     @property
-    def undefined(self) -> tuple[ConstraintResult, ...]:
+    def undefined(self) -> tuple[verdicts.ConstraintResult, ...]:
         """Constraints whose values are undefined, beside conflicts and rates over too few rows."""
         named = {rate.constraint for rate in self.too_few_rows}.union(self.conflict)
         return tuple(
@@ -594,7 +577,7 @@ class Feasibility:
         )
 
     @property
-    def broken_by_shift(self) -> tuple[ConstraintResult, ...]:
+    def broken_by_shift(self) -> tuple[verdicts.ConstraintResult, ...]:
         """Constraints on mean losses that are missed, or missed by more, due to the shift."""
         missed = self._with_verdict("missed")
         return tuple(result for result in missed if np.isfinite(result.unshifted))
@@ -602,7 +585,7 @@ class Feasibility:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The findings, by the codes that ``docs/warnings.md`` explains."""
-        verdicts = {result.verdict.kind for result in self.rules}
+        kinds = {result.verdict.kind for result in self.rules}
         explained = {result.constraint for result in (*self.left, *self.broken_by_shift)}
         missed = (result.constraint for result in self._with_verdict("missed"))
         found = {
@@ -611,14 +594,14 @@ class Feasibility:
             "GC103": not self.conflict and any(c not in explained for c in missed),
             "GC104": bool(self.left),
             "GC105": bool(self.broken_by_shift),
-            "GC111": not self.conflict and "missed within sampling error" in verdicts,
+            "GC111": not self.conflict and "missed within sampling error" in kinds,
             "GC112": bool(self.too_few_rows),
             "GC113": bool(self.undefined),
             "GC114": bool(self.unsteady),
             "GC115": bool(self.refuted),
             "GC116": self.is_fragile,
             "GC117": self.cost.is_costly,
-            "GC118": any(result.verdict.source == TRAINING_ROWS for result in self.rules),
+            "GC118": any(result.verdict.source == verdicts.TRAINING_ROWS for result in self.rules),
             "GC119": self.rounds_trained < self.rounds_asked,
             "GC121": bool(self.drifting),
         }
@@ -637,7 +620,7 @@ class Feasibility:
             describe("missed within sampling error", within, rows=reported),
         ]
         lines = [*filter(None, found)] or [describe("met", rows=reported)]
-        if any(result.verdict.source == TRAINING_ROWS for result in self.rules):
+        if any(result.verdict.source == verdicts.TRAINING_ROWS for result in self.rules):
             lines.append(describe("training rows"))
         if self.rounds_trained < self.rounds_asked:
             trained, asked = self.rounds_trained, self.rounds_asked
@@ -657,30 +640,12 @@ class Feasibility:
         is_violated : ndarray of shape (n_constraints,), bool
             Whether the training rows refute each constraint.
         """
-        refuted = tuple(
-            replace(self.rules[j], trained=float(values[j])) for j in np.flatnonzero(is_violated)
-        )
-        doubts = {
-            result.constraint: f"the model breaks the constraint on its training rows, "
-            f"{result.trained:.4f}"
-            for result in refuted
-        }
-        results = tuple(
-            replace(
-                result,
-                verdict=Verdict.of(
-                    result.constraint,
-                    Estimate(result.value, result.low, result.high),
-                    result.verdict.rows,
-                    result.verdict.source,
-                    doubt=result.verdict.reason or doubts.get(result.constraint, ""),
-                    conflict=self.conflict_of(result.constraint),
-                    left_out=result.verdict.left_out,
-                ),
-            )
-            for result in self.rules
-        )
-        return replace(self, rules=results, refuted=refuted)
+        refuted, rules = [], list(self.rules)
+        for j in np.flatnonzero(is_violated):
+            refuted.append(replace(rules[j], trained=float(values[j])))
+            reason = f"the model breaks the constraint on its training rows, {values[j]:.4f}"
+            rules[j] = replace(rules[j], verdict=rules[j].verdict.with_doubt(reason))
+        return replace(self, rules=tuple(rules), refuted=tuple(refuted))
 
     def warn(self, raises: bool) -> None:
         """Warn of the findings, or raise if constraints cannot be met.
@@ -711,7 +676,7 @@ class Feasibility:
 
     @property
     def _rows(self) -> str:
-        return describe_rows(self.n_rows, self.source)
+        return verdicts.describe_rows(self.n_rows, self.source)
 
     @property
     def _reported_rows(self) -> str:
@@ -719,9 +684,11 @@ class Feasibility:
         sources = list(dict.fromkeys(result.verdict.source for result in self.rules))
         if sources == [self.source]:
             return self._rows
-        return " and ".join(s if s == TRAINING_ROWS else f"unseen rows ({s})" for s in sources)
+        return " and ".join(
+            s if s == verdicts.TRAINING_ROWS else f"unseen rows ({s})" for s in sources
+        )
 
-    def _with_verdict(self, kind: Kind) -> list[ConstraintResult]:
+    def _with_verdict(self, kind: verdicts.Kind) -> list[verdicts.ConstraintResult]:
         return [result for result in self.rules if result.verdict.kind == kind]
 
     @property
@@ -853,11 +820,6 @@ class ReturnedModel:
     is_unconstrained: bool = False  # Whether the model is the one without constraints.
 
     @property
-    def counts(self) -> CellCounts:
-        """Decisions counted by cell and class."""
-        return self.rows.counts(self.decisions)
-
-    @property
     def has_guarantee(self) -> bool:
         """Whether a guarantee was asked for and is given."""
         is_expected = self.bounds is not None and not self.misses_conformal_bounds
@@ -921,7 +883,7 @@ def assess(
         unsteady = [
             j
             for j in np.flatnonzero(outcome.is_unsteady).tolist()
-            if reaches(compiled.constraints[j], outcome.intervals[j], beyond=True)
+            if verdicts.reaches(compiled.constraints[j], outcome.intervals[j], beyond=True)
         ]
     # Evidence that speaks against the values of constraints.
     if choice.is_uncertified or returned.misses_conformal_bounds:
@@ -956,7 +918,7 @@ def assess(
 
 def _find_conflict(scored: ScoredRows, prefixes: Prefixes, returned: ReturnedModel) -> _Conflict:
     """Find the constraints in conflict, and those that are violated although all can be met."""
-    choice, counts = returned.choice, returned.counts
+    choice, counts = returned.choice, returned.rows.counts(returned.decisions)
     has_rows = is_measured(returned.rows.compiled, counts).all()
     is_met = choice.violation == 0.0 and not choice.is_uncertified and has_rows
     misses_later = returned.has_guarantee and not returned.keeps.all()
@@ -1006,16 +968,17 @@ def _find_given_up(
     return given_up
 
 
-def _find_too_few_rows(returned: ReturnedModel, conflict: _Conflict) -> list[TooFewRows]:
+def _find_too_few_rows(returned: ReturnedModel, conflict: _Conflict) -> list[verdicts.TooFewRows]:
     """Find the rates over too few rows, apart from those of constraints in conflict.
 
     Constraints that hold on these rows, but not as tightly as a guarantee needs, are among them.
     """
     if np.isfinite(returned.choice.p_value):
         return []
-    rows, outcome, counts = returned.rows, returned.outcome, returned.counts
+    rows, outcome = returned.rows, returned.outcome
+    counts = rows.counts(returned.decisions)
     cells, compiled, functionals = rows.cells, rows.compiled, outcome.functionals
-    found = find_too_few_rows(cells, compiled, counts, functionals, *outcome.sampled)
+    found = verdicts.find_too_few_rows(cells, compiled, counts, functionals, *outcome.sampled)
     named = {compiled.constraints[j] for j in conflict.named}
     found = [rate for rate in found if rate.constraint not in named]
     if not returned.misses_conformal_bounds or named:
@@ -1024,19 +987,22 @@ def _find_too_few_rows(returned: ReturnedModel, conflict: _Conflict) -> list[Too
     left, values = compiled.rows_of(np.nan_to_num(functionals)), compiled.values(functionals)
     known = {rate.constraint for rate in found}
     for j in np.unique(compiled.owner[left > returned.bounds + ROUNDING]):
-        constraint, n = compiled.constraints[j], rows_of_smallest_group(cells, compiled, j, counts)
+        constraint, n = (
+            compiled.constraints[j],
+            verdicts.rows_of_smallest_group(cells, compiled, j, counts),
+        )
         if constraint not in known:
             ends = map(float, outcome.intervals[j])
-            found.append(TooFewRows(constraint, "", n, float(values[j]), *ends))
+            found.append(verdicts.TooFewRows(constraint, "", n, float(values[j]), *ends))
     return found
 
 
 def _list_results(
     scored: ScoredRows, returned: ReturnedModel, conflict: _Conflict, doubts: dict[Constraint, str]
-) -> tuple[ConstraintResult, ...]:
+) -> tuple[verdicts.ConstraintResult, ...]:
     """List the value, interval and verdict of each constraint."""
     compiled, rows, outcome = scored.rows.compiled, returned.rows, returned.outcome
-    values, counts = compiled.values(outcome.functionals), returned.counts
+    values, counts = compiled.values(outcome.functionals), rows.counts(returned.decisions)
     unshifted = _find_broken_by_shift(scored, returned.choice, values)
     results = []
     for j, constraint in enumerate(compiled.constraints):
@@ -1045,7 +1011,7 @@ def _list_results(
         in_conflict = conflict.unmet
         if conflict.given_up:
             in_conflict = (j, *given_up_for) if given_up_for else ()
-        result = assess_constraint(
+        result = verdicts.assess_constraint(
             (rows.cells, rows.compiled),
             j,
             estimate,
@@ -1073,7 +1039,7 @@ def _find_broken_by_shift(scored: ScoredRows, choice: Choice, values: Float) -> 
     The shift is chosen by what decisions do, and mean losses are of probabilities.
     """
     rows, compiled = scored.rows, scored.rows.compiled
-    is_loss: Bool = np.array([constraint.is_loss for constraint in compiled.constraints], bool)
+    is_loss: Bool = np.array([c.kinds == {"loss"} for c in compiled.constraints], bool)
     if not (choice.shift.any() and is_loss.any()):
         return np.full(is_loss.size, np.nan)
     margin = scored.margins(choice.rounds)
@@ -1107,13 +1073,15 @@ def is_hardly_better(error: float, constant_error: float, free_error: float, n: 
 
 def _measure_cost(
     scored: ScoredRows, returned: ReturnedModel, error: float, unconstrained_error: float
-) -> Cost:
+) -> verdicts.Cost:
     """Measure the errors that the constraints cost on the rows that the model was chosen by."""
     if returned.is_unconstrained:
-        return Cost(error, error, error)
+        return verdicts.Cost(error, error, error)
     rows, choice = scored.rows.credible, returned.choice
     if rows.compiled.has_tables_alone:
-        return Cost(error, unconstrained_error=unconstrained_error)  # Thresholds move none.
+        return verdicts.Cost(
+            error, unconstrained_error=unconstrained_error
+        )  # Thresholds move none.
     margin = scored.margins(choice.rounds)
     # The shift is the one returned: those of the folds may be far from it, and cost more.
     own = rows.error(rows.decisions(shift_scores(margin, choice.shift)))
@@ -1121,7 +1089,8 @@ def _measure_cost(
     if returned.bounds is not None:
         bounds = np.minimum(bounds, returned.bounds)
     if np.isfinite(choice.level):
-        spread = standard_errors(returned.rows.compiled, returned.counts)
+        counts = returned.rows.counts(returned.decisions)
+        spread = standard_errors(returned.rows.compiled, counts)
         spread[~find_first(rows.compiled)] = 0.0
         bounds = rows.compiled.b - norm.isf(choice.level) * spread
-    return measure_cost(rows, margin, choice.shift, bounds, own, unconstrained_error)
+    return verdicts.measure_cost(rows, margin, choice.shift, bounds, own, unconstrained_error)

@@ -12,7 +12,6 @@ import math
 import reprlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -29,42 +28,25 @@ from gbm_constrained.constraints.checking import (
     resolve_positive_class,
 )
 from gbm_constrained.constraints.rates import accuracy, mean_loss, row_functions_of
+from gbm_constrained.data import validation
 from gbm_constrained.data.cells import Cells, CellStatistics
 from gbm_constrained.data.exact_sums import sum_over_machines
 from gbm_constrained.data.fit_data import check_targets
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.splits import Period, Times
-from gbm_constrained.data.validation import (
-    as_labels,
-    check_alignment,
-    check_integer,
-    check_no_scores,
-    check_share,
-    check_weight,
-    columns_of,
-    row_labels_of,
-)
 from gbm_constrained.decision.evaluation_set import Estimate, Outcome, PlainModel
 from gbm_constrained.decision.regression import PredictedRows
-from gbm_constrained.evaluation.verdicts import (
-    KINDS,
-    TRAINING_ROWS,
-    ConstraintResult,
-    Verdict,
-    assess_constraint,
-    find_too_few_rows,
-    rows_of_constraint,
-)
+from gbm_constrained.evaluation import verdicts
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.reading import read_metrics
 from gbm_constrained.problem.compiler import JointCells, compile_constraints
-from gbm_constrained.problem.functionals import NoRowsError, SmallGroupWarning
+from gbm_constrained.problem.functionals import NoRowsError
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.losses import RegressionObjective
 from gbm_constrained.problem.pairs import PairRows
 from gbm_constrained.problem.rows import ResidualRows
 from gbm_constrained.solvers.base import Record
-from gbm_constrained.statistics.counts import CellCounts, functionals_of_weights
+from gbm_constrained.statistics.counts import CellCounts, functionals_of, functionals_of_weights
 from gbm_constrained.statistics.influence import RowGroups
 from gbm_constrained.statistics.intervals import functional_intervals
 from gbm_constrained.statistics.sampled_intervals import Sampled, ScoredDecisions
@@ -99,7 +81,7 @@ class MetricOnRows:
                 f"{metric} speaks of the data set {names[0]!r}, which was given to a fit and is "
                 f"no part of these rows: measure a metric without on=dataset(...) on its rows."
             )
-        warning = SmallGroupWarning(f"{metric}, ")
+        warning = f"{metric}, ", ""
         try:
             cells, compiled = compile_constraints(bound.constraints, rows, warning=warning)
         except NoRowsError:
@@ -178,19 +160,6 @@ def worst_rate_interval(
     return np.array([of_each[:, 0].min(), strict[:, 1].min()])
 
 
-def measure_metric(metric: Metric, rows: Rows, shares: Float, positive: Any = None) -> float:
-    """Compute a metric of (randomised) decisions.
-
-    Parameters
-    ----------
-    metric, rows, positive
-        As in :class:`MetricOnRows`.
-    shares : ndarray of shape (n_samples, n_classes)
-        Probability of each decision on each row.
-    """
-    return MetricOnRows(metric, rows, positive).value(shares)
-
-
 class MeasuredRows(NamedTuple):
     """Values and intervals of what constraints bound, and of their functionals.
 
@@ -223,12 +192,11 @@ def measure_rows(
         weighted = loss if weight is None else loss * weight
         (total,) = sum_over_machines(cells.total, [weighted], cells.communicator)
         np.divide(total, cells.weight, out=mean_loss, where=cells.weight > 0)
+    whole = compiled, cells, weight, float(cells.weight.sum())
     if scored.margin is not None:
-        of_pairs = PairRows(compiled, cells, weight, float(cells.weight.sum()))
-        pairs = of_pairs.tables(scored.margin)
+        pairs = PairRows(*whole).tables(scored.margin)
     if scored.probability is not None:
-        of_bins = ResidualRows(compiled, cells, weight, float(cells.weight.sum()))
-        residuals = of_bins.tables(scored.probability)
+        residuals = ResidualRows(*whole).tables(scored.probability)
     statistics = CellStatistics(counts.shares, mean_loss, mean_loss, pairs, residuals)
     functionals = compiled.functionals(statistics)
     sampled = Sampled.of(compiled, counts, level)
@@ -241,19 +209,30 @@ PERIOD_COLUMNS = (
     "expected_low", "expected_high", "drifts",
 )  # fmt: skip
 
-Measure: TypeAlias = Callable[[Codes, Cells, LinearConstraints, float], tuple[Float, Float]]
-"""Measures constraints on rows at some positions, given their cells, the constraints on them and a
-level: values, shape (n_constraints,), and intervals, shape (n_constraints, 2)."""
+Measure: TypeAlias = Callable[[Codes, Cells, LinearConstraints, float], MeasuredRows]
+"""Measures constraints on rows at some positions, given their cells, the constraints on them and
+the level of intervals."""
 
 
 def measure_decisions(scored: ScoredDecisions) -> Measure:
     """Make what measures decisions about some of the rows."""
+    return lambda index, cells, compiled, level: measure_rows(
+        cells, compiled, scored.take(index), level
+    )
+
+
+def measure_shares(shares: Float) -> Measure:
+    """Make what measures randomised decisions, (n_samples, n_classes), about some of the rows."""
 
     def measure(
         index: Codes, cells: Cells, compiled: LinearConstraints, level: float
-    ) -> tuple[Float, Float]:
-        found = measure_rows(cells, compiled, scored.take(index), level)
-        return found.values, found.sampled.constraints
+    ) -> MeasuredRows:
+        counts = CellCounts.of_probabilities(cells, shares[index])
+        functionals, sampled = (
+            functionals_of(compiled, counts),
+            Sampled.of(compiled, counts, level),
+        )
+        return MeasuredRows(functionals, compiled.values(functionals), sampled, counts)
 
     return measure
 
@@ -263,10 +242,10 @@ def measure_predictions(rows: PredictedRows, score: Array) -> Measure:
 
     def measure(
         index: Codes, cells: Cells, compiled: LinearConstraints, level: float
-    ) -> tuple[Float, Float]:
+    ) -> MeasuredRows:
         part = PredictedRows(cells, compiled, rows.source, rows.targets[index], rows.objective)
-        functionals, intervals, _ = part.intervals(score[index], level)
-        return compiled.values(functionals), intervals
+        functionals, *intervals = part.intervals(score[index], level)
+        return MeasuredRows(functionals, compiled.values(functionals), Sampled(*intervals))
 
     return measure
 
@@ -304,8 +283,9 @@ def period_frame(
     def measure_part(index: Codes, level: float) -> tuple[Float, Float, list[int]]:
         """Find the values of constraints, their intervals, and numbers of rows."""
         cells, own = compile_constraints(constraints, rows.take(index), compiled, warning=None)
-        sizes = [rows_of_constraint(cells, own, j) for j in range(len(constraints))]
-        return *measure(index, cells, own, level), sizes
+        sizes = [verdicts.rows_of_constraint(cells, own, j) for j in range(len(constraints))]
+        found = measure(index, cells, own, level)
+        return found.values, found.sampled.constraints, sizes
 
     found = [measure_part(period.rows, level) for period in periods]
     joint = 1.0 - (1.0 - level) / max(len(constraints), 1)
@@ -348,7 +328,7 @@ def constraints_frame(
     functionals: Float,
     multipliers: Float,
     outcome: Outcome | None,
-    verdicts: Sequence[Verdict],
+    of_each: Sequence[verdicts.Verdict],
 ) -> pd.DataFrame:
     """Tabulate each constraint: values on training and held-out rows, multiplier and verdict.
 
@@ -367,17 +347,17 @@ def constraints_frame(
             "held_out": held_out,
             "low": interval[:, 0],
             "high": interval[:, 1],
-            "rows": [verdict.source for verdict in verdicts],
+            "rows": [verdict.source for verdict in of_each],
             "multiplier": compiled.totals(multipliers),
             "train_satisfied": compiled.is_satisfied(train),
             "satisfied": tabulate_satisfied(compiled, held_out),
-            "verdict": [verdict.kind for verdict in verdicts],
+            "verdict": [verdict.kind for verdict in of_each],
         }
     )
     priorities = [constraint.priority for constraint in compiled.constraints]
     if len(set(priorities)) > 1:
         report.insert(1, "priority", priorities)
-        report["given_up_for"] = [" and ".join(verdict.given_up_for) for verdict in verdicts]
+        report["given_up_for"] = [" and ".join(verdict.given_up_for) for verdict in of_each]
     return report
 
 
@@ -396,7 +376,9 @@ def costs_frame(
     missing = PlainModel(np.nan, np.full(len(names), np.nan))
     measured = [missing if row is None else row for row in rows.values()]
     values = [[row.objective, *row.values] for row in measured]
-    index = pd.Index(list(rows), name=TRAINING_ROWS if source == TRAINING_ROWS else None)
+    index = pd.Index(
+        list(rows), name=verdicts.TRAINING_ROWS if source == verdicts.TRAINING_ROWS else None
+    )
     return pd.DataFrame(values, index=index, columns=[objective, *names])
 
 
@@ -511,7 +493,7 @@ def find_classes(
         return np.unique(classes)
     for name, decided in answers.items():
         remedy = "wrap the model in an object whose predict(X) returns labels"
-        check_no_scores(decided, f"{name}.predict returned", remedy)
+        validation.check_no_scores(decided, f"{name}.predict returned", remedy)
     try:
         found = [np.unique(values) for values in (labels, *answers.values())]
         # Numbers beside texts are refused here; put together, numpy makes texts of them.
@@ -543,101 +525,85 @@ def encode_labels(labels: NDArray[Any], classes: NDArray[Any], what: str, remedy
 
 def check_scored(models: Mapping[str, Any], constraints: Sequence[Constraint]) -> None:
     """Refuse classifiers without scores or probabilities where constraints are about these."""
-    for constraint in constraints:
-        for name, model in models.items():
-            if constraint.has_loss and not _has_method(model, "predict_proba"):
-                raise TypeError(
-                    f"{constraint} needs probabilities, and {name} has no predict_proba: wrap it "
-                    f"in sklearn.calibration.CalibratedClassifierCV, or bound error_rate() "
-                    f"instead."
-                )
-            if constraint.is_pair and not any(map(partial(_has_method, model), SCORES)):
-                raise TypeError(
-                    f"{constraint} compares scores, and {name} has neither decision_function nor "
-                    f"predict_proba: give a classifier with one of them, or bound a rate of "
-                    f"decisions, such as fpr()."
-                )
-            if constraint.is_calibration and not _has_method(model, "predict_proba"):
-                raise TypeError(
-                    f"{constraint} is about probabilities, and {name} has no predict_proba: wrap "
-                    f"it in sklearn.calibration.CalibratedClassifierCV, or bound a rate of "
-                    f"decisions, such as fpr()."
-                )
-
-
-@dataclass(frozen=True, eq=False)
-class _ScoresOfModel:
-    """Scores and probabilities of a classifier on n rows, in the order of sorted classes."""
-
-    model: Any
-    name: str
-    X: Any
-    n: int
-    classes: NDArray[Any]
-
-    def measure(
-        self, decided: Codes, codes: Codes, compiled: LinearConstraints
-    ) -> ScoredDecisions:
-        """Collect what the constraints need beside decisions, given the classes of the rows."""
-        loss = probability = None
-        if compiled.V.nnz:  # The cross-entropy of each row, in nats.
-            given = self._columns("predict_proba")[np.arange(self.n), codes]
-            floating = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
-            # As in sklearn.metrics.log_loss: a probability of zero is one that was rounded.
-            loss = -np.log(np.clip(given.astype(np.float64), np.finfo(floating).eps, 1.0))
-        if compiled.residual_blocks:
-            positive = self._columns("predict_proba")[:, 1]
-            positive = self._refuse_missing(positive, "they are in no bin")
-            probability = positive.astype(np.float64)
-        margin = self.ranking() if compiled.pair_blocks else None
-        return ScoredDecisions(decided, loss, margin, probability)
-
-    def ranking(self) -> Array:
-        """Find the scores by which the classifier ranks rows.
-
-        Those of two classes, (n_samples,), rise with the second one: ``decision_function``, else
-        the probability. Several classes, (n_samples, n_classes), have log-probabilities, and
-        values of ``decision_function`` where there are no probabilities.
-        """
-        model, n = self.model, self.n
+    wrap = "wrap it in sklearn.calibration.CalibratedClassifierCV, or bound"
+    rate = "a rate of decisions, such as fpr()."
+    for constraint, (name, model) in itertools.product(constraints, models.items()):
         has_decisions, has_probabilities = (_has_method(model, method) for method in SCORES)
-        if self.classes.size > 2:
-            scores = self._columns("predict_proba" if has_probabilities else "decision_function")
-            with np.errstate(divide="ignore"):
-                scores = np.log(scores) if has_probabilities else scores
-        elif has_decisions:
-            scores = np.asarray(model.decision_function(self.X))
-            if scores.size != n:
-                raise ValueError(
-                    f"{self.name}.decision_function returned an array of shape {scores.shape}: "
-                    f"for {n} rows of two classes it must be {(n,)}."
-                )
-            is_sorted = not has_classes(model) or model.classes_[1] == self.classes[1]
-            scores = scores.ravel() if is_sorted else -scores.ravel()
-        else:
-            scores = self._columns("predict_proba")[:, 1]
-        return self._refuse_missing(scores, "pairs with them have no order")
+        missing = ""
+        if "loss" in constraint.kinds and not has_probabilities:
+            missing = f"needs probabilities, and {name} has no predict_proba: {wrap} error_rate() "
+            missing += "instead."
+        elif "pair" in constraint.kinds and not (has_decisions or has_probabilities):
+            missing = (
+                f"compares scores, and {name} has neither decision_function nor predict_proba: "
+                f"give a classifier with one of them, or bound {rate}"
+            )
+        elif "residual" in constraint.kinds and not has_probabilities:
+            missing = f"is about probabilities, and {name} has no predict_proba: {wrap} {rate}"
+        if missing:
+            raise TypeError(f"{constraint} {missing}")
 
-    def _columns(self, method: str) -> Array:
-        """Find the scores or probabilities of the classes, (n_samples, n_classes)."""
-        found = np.asarray(getattr(self.model, method)(self.X))
-        if found.shape != (self.n, self.classes.size):
+
+def _score_decisions(
+    model: Any, name: str, X: Any, decided: Codes, rows: Rows, compiled: LinearConstraints
+) -> ScoredDecisions:
+    """Collect what constraints need of a classifier beside its decisions.
+
+    These are cross-entropies in nats, probabilities of the positive class, and the scores by which
+    it ranks rows. Scores of two classes, (n_samples,), rise with the second one:
+    ``decision_function``, else the probability. Several classes, (n_samples, n_classes), have
+    log-probabilities, and values of ``decision_function`` where there are no probabilities.
+    """
+    classes, n = rows.classes, decided.size
+
+    def columns(method: str) -> Array:
+        """Find the scores or probabilities of the sorted classes, (n_samples, n_classes)."""
+        found = np.asarray(getattr(model, method)(X))
+        if found.shape != (n, classes.size):
             raise ValueError(
-                f"{self.name}.{method} returned an array of shape {found.shape}: for {self.n} "
-                f"rows of classes {self.classes.tolist()} it must be "
-                f"{(self.n, self.classes.size)}."
+                f"{name}.{method} returned an array of shape {found.shape}: for {n} rows of "
+                f"classes {classes.tolist()} it must be {(n, classes.size)}."
             )
         # Columns are in the order of the model's own classes, which need not be sorted.
-        own = np.asarray(self.model.classes_) if has_classes(self.model) else self.classes
-        return np.asarray(found[:, np.argsort(own)])
+        return found[:, np.argsort(np.asarray(model.classes_ if has_classes(model) else classes))]
 
-    def _refuse_missing(self, scores: Array, why: str) -> Array:
+    def refuse_missing(scores: Array, why: str) -> Array:
         if np.isnan(scores).any():
             raise ValueError(
-                f"{self.name} returned NaN as the score of {np.isnan(scores).sum()} of "
+                f"{name} returned NaN as the score of {np.isnan(scores).sum()} of "
                 f"{scores.size} rows: {why}. Remove these rows, or give them scores."
             )
         return scores
+
+    loss = margin = probability = None
+    if compiled.V.nnz:
+        given = columns("predict_proba")[np.arange(n), rows.y]
+        floating = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
+        # As in sklearn.metrics.log_loss: a probability of zero is one that was rounded.
+        loss = -np.log(np.clip(given.astype(np.float64), np.finfo(floating).eps, 1.0))
+    if compiled.residual_blocks:
+        positive = refuse_missing(columns("predict_proba")[:, 1], "they are in no bin")
+        probability = positive.astype(np.float64)
+    if compiled.pair_blocks:
+        has_decisions, has_probabilities = (_has_method(model, method) for method in SCORES)
+        if classes.size > 2 and has_probabilities:
+            with np.errstate(divide="ignore"):
+                margin = np.log(columns("predict_proba"))
+        elif classes.size > 2:
+            margin = columns("decision_function")
+        elif has_decisions:
+            margin = np.asarray(model.decision_function(X))
+            if margin.size != n:
+                raise ValueError(
+                    f"{name}.decision_function returned an array of shape {margin.shape}: "
+                    f"for {n} rows of two classes it must be {(n,)}."
+                )
+            is_sorted = not has_classes(model) or model.classes_[1] == classes[1]
+            margin = margin.ravel() if is_sorted else -margin.ravel()
+        else:
+            margin = columns("predict_proba")[:, 1]
+        margin = refuse_missing(margin, "pairs with them have no order")
+    return ScoredDecisions(decided, loss, margin, probability)
 
 
 def _has_method(model: Any, method: str) -> bool:
@@ -698,7 +664,7 @@ def find_history(model: Any) -> pd.DataFrame | None:
 
 
 # An audit knows the decisions of a model, and not those that the model might have made.
-VERDICTS = tuple(k for k in KINDS if k not in ("met on training rows", "cannot be met"))
+VERDICTS = tuple(k for k in verdicts.KINDS if k not in ("met on training rows", "cannot be met"))
 FRAME_COLUMNS = (
     "constraint", "sense", "bound", "value", "low", "high", "rows", "satisfied", "verdict",
     "detail",
@@ -744,7 +710,10 @@ class AuditRows:
 
     def check(self, constraints: Sequence[Constraint]) -> NDArray[Any]:
         """Check lengths and row labels, and return the labels."""
-        labels, n_rows = as_labels(self.y), None  # Objects without a length are not counted.
+        labels, n_rows = (
+            validation.as_labels(self.y),
+            None,
+        )  # Objects without a length are not counted.
         n, shape = labels.size, getattr(self.X, "shape", None)
         if shape is not None and len(shape):
             n_rows = int(shape[0])
@@ -755,8 +724,8 @@ class AuditRows:
                 f"X has {n_rows} rows and y {n} values: give at least one row, and one value for "
                 f"each."
             )
-        check_weight(self.sample_weight, n)
-        columns_of(self.sensitive_features, n)
+        validation.check_weight(self.sample_weight, n)
+        validation.columns_of(self.sensitive_features, n)
         for constraint in constraints:
             for length in constraint.n_rows_held:
                 if length != n:
@@ -774,8 +743,8 @@ class AuditRows:
         by_row = {name: v for name, v in vars(self).items() if name not in ("time", "n_periods")}
         if not isinstance(self.time, str):
             by_row["time"] = self.time
-        check_alignment({**by_row, **row_labels_of(constraints)})
-        check_integer("n_periods", self.n_periods, 2)
+        validation.check_alignment({**by_row, **validation.row_labels_of(constraints)})
+        validation.check_integer("n_periods", self.n_periods, 2)
         return labels
 
     def divide(self, rows: Rows) -> list[Period]:
@@ -826,7 +795,7 @@ def measure_model(
     stated_metrics = read_metrics(metrics)
     if predicts_numbers:
         check_task(checked, predicts_numbers=True)
-    check_share("level", level)
+    validation.check_share("level", level)
     models = {type(model).__name__: model}
     if others is not None:
         if not isinstance(others, Mapping) or not all(isinstance(key, str) for key in others):
@@ -843,12 +812,11 @@ def measure_model(
         tables, rows, checked, measure = _measure_classes(
             models, given, checked, positive, level, stated_metrics
         )
-    tables = replace(tables, history=find_history(model))
-    periods = given.divide(rows)
-    if not periods:
-        return tables
-    stated = compile_constraints(checked, rows, warning=None)[1]
-    return replace(tables, periods=period_frame(rows, stated, measure, periods, level))
+    if periods := given.divide(rows):
+        stated = compile_constraints(checked, rows, warning=None)[1]
+        by_period = period_frame(rows, stated, measure, periods, level)
+        tables = replace(tables, periods=by_period)
+    return replace(tables, history=find_history(model))
 
 
 _Measured: TypeAlias = tuple[AuditTables, Rows, Sequence[Constraint], Measure]
@@ -863,7 +831,10 @@ def _measure_classes(
     level: float,
     metrics: Sequence[Metric],
 ) -> _Measured:
-    """Measure the decisions of classifiers."""
+    """Measure the decisions of classifiers.
+
+    Accuracy is one more constraint, the last one, so that its interval is computed alike.
+    """
     check_scored(models, checked)
     labels, model = given.check(checked), next(iter(models.values()))
     X, n = given.X, labels.size
@@ -876,21 +847,23 @@ def _measure_classes(
     checked = resolve_positive_class(checked, classes, positive)
     remedy = f"{known}: drop those rows, or rename the labels"
     codes = encode_labels(labels, classes, "y holds", remedy)
-    weight = check_weight(given.sample_weight, n)
-    rows = Rows(codes, classes, weight, columns_of(given.sensitive_features, n), [X])
-    cells, compiled = bind_audited(checked, rows)
+    weight = validation.check_weight(given.sample_weight, n)
+    rows = Rows(codes, classes, weight, validation.columns_of(given.sensitive_features, n), [X])
+    stated = (*checked, accuracy() >= 0.0)
+    warning = ("audited rows, ", "")
+    cells, compiled = compile_constraints(stated, rows, warning=warning)
     remedy = f"{known}: predict must return labels, not scores, and all models the same ones"
     decided = {
         name: encode_labels(answers[name], classes, f"{name}.predict returned", remedy)
         for name in models
     }
     of_metrics = _measure_metrics(metrics, rows, decided, positive, level)
-    scored = {
-        name: _ScoresOfModel(each, name, X, n, classes).measure(decided[name], codes, compiled)
+    measures = {
+        name: measure_decisions(_score_decisions(each, name, X, decided[name], rows, compiled))
         for name, each in models.items()
     }
-    tables = tabulate_decisions(cells, compiled, scored, level)
-    measure = measure_decisions(next(iter(scored.values())))
+    tables = _tabulate(cells, compiled, measures, level)
+    measure = next(iter(measures.values()))
     return replace(tables, metrics=of_metrics), rows, checked, measure
 
 
@@ -899,8 +872,8 @@ def _measure_numbers(
 ) -> _Measured:
     """Measure the predictions of regressors."""
     targets = check_targets(given.check(checked))
-    weight = check_weight(given.sample_weight, targets.size)
-    columns = columns_of(given.sensitive_features, targets.size)
+    weight = validation.check_weight(given.sample_weight, targets.size)
+    columns = validation.columns_of(given.sensitive_features, targets.size)
 
     def encode(constraints: Sequence[Constraint]) -> Rows:
         """Encode the rows; row functions of the constraints stand in the place of classes."""
@@ -908,6 +881,7 @@ def _measure_numbers(
         codes = np.zeros(targets.size, dtype=np.intp)
         return Rows(codes, functions, weight, columns, [given.X])
 
+    stated = (*checked, mean_loss("squared") >= 0.0)  # The last one gives R^2.
     predictions = {}
     for name, each in models.items():
         _check_predicts(each, "regressor", "numbers")
@@ -917,54 +891,13 @@ def _measure_numbers(
                 f"{name}.predict returned {found.size} predictions for {targets.size} rows."
             )
         predictions[name] = found
-    stated = (*checked, mean_loss("squared") >= 0.0)  # The last one gives R^2.
-    warning = SmallGroupWarning("audited rows, ")
+    warning = ("audited rows, ", "")
     cells, compiled = compile_constraints(stated, encode(stated), warning=warning)
     rows = PredictedRows(cells, compiled, "", targets, RegressionObjective("squared"))
-    measured = {}
-    for name, score in predictions.items():
-        functionals, *intervals = rows.intervals(score, level)
-        values = compiled.values(functionals)
-        measured[name] = MeasuredRows(functionals, values, Sampled(*intervals))
-    measure = measure_predictions(rows, next(iter(predictions.values())))
-    tables = _tabulate(cells, compiled, measured, level, rows.lagrangian.rows.scale)
+    measures = {name: measure_predictions(rows, score) for name, score in predictions.items()}
+    tables = _tabulate(cells, compiled, measures, level, rows.lagrangian.rows.scale)
     tables = replace(tables, classes=(), quality="R^2")
-    return tables, encode(checked), checked, measure
-
-
-def bind_audited(constraints: Sequence[Constraint], rows: Rows) -> tuple[Cells, LinearConstraints]:
-    """Bind constraints to audited rows, of which this machine may hold a part.
-
-    Accuracy is one more constraint, the last one, so that its interval is computed alike.
-    """
-    warning = SmallGroupWarning("audited rows, ")
-    return compile_constraints((*constraints, accuracy() >= 0.0), rows, warning=warning)
-
-
-def tabulate_decisions(
-    cells: Cells,
-    compiled: LinearConstraints,
-    scored: Mapping[str, ScoredDecisions],
-    level: float = 0.95,
-) -> AuditTables:
-    """Tabulate what the rows of all machines say of decisions.
-
-    Parameters
-    ----------
-    cells, compiled : Cells and LinearConstraints
-        The constraints on the rows of this machine, as :func:`bind_audited` gives them.
-    scored : mapping of str to ScoredDecisions
-        Decisions of each model on these rows, the audited model first.
-    level : float, default=0.95
-        Level of each interval.
-
-    Returns
-    -------
-    AuditTables
-        The same tables on each machine, without metrics and the history of the model.
-    """
-    measured = {name: measure_rows(cells, compiled, of, level) for name, of in scored.items()}
-    return _tabulate(cells, compiled, measured, level)
+    return tables, encode(checked), checked, next(iter(measures.values()))
 
 
 def _measure_metrics(
@@ -992,7 +925,7 @@ def _measure_metrics(
 
 def _assess(
     cells: Cells, compiled: LinearConstraints, measured: MeasuredRows, scale: float | None
-) -> tuple[list[ConstraintResult], Estimate]:
+) -> tuple[list[verdicts.ConstraintResult], Estimate]:
     """Assess one model by what its rows measure: the constraints, and its quality.
 
     The quality is the accuracy of a classifier, and the coefficient of determination of a
@@ -1001,7 +934,9 @@ def _assess(
     """
     few, counts = dict[Constraint, str](), measured.counts
     if counts is not None:
-        found = find_too_few_rows(cells, compiled, counts, measured.functionals, *measured.sampled)
+        found = verdicts.find_too_few_rows(
+            cells, compiled, counts, measured.functionals, *measured.sampled
+        )
         few = {rate.constraint: rate.reason for rate in reversed(found)}
     *estimates, quality = (
         Estimate(float(value), *map(float, ends))
@@ -1009,7 +944,7 @@ def _assess(
     )
     stated = zip(compiled.constraints, estimates, strict=False)
     results = [
-        assess_constraint((cells, compiled), j, estimate, doubt=few.get(constraint, ""))
+        verdicts.assess_constraint((cells, compiled), j, estimate, doubt=few.get(constraint, ""))
         for j, (constraint, estimate) in enumerate(stated)
     ]
     if scale is not None:
@@ -1020,11 +955,13 @@ def _assess(
 def _tabulate(
     cells: Cells,
     compiled: LinearConstraints,
-    measured: Mapping[str, MeasuredRows],
+    measures: Mapping[str, Measure],
     level: float,
     scale: float | None = None,
 ) -> AuditTables:
     """Tabulate each constraint and group of the first model, and each model."""
+    whole = np.arange(cells.n_rows)
+    measured = {name: measure(whole, cells, compiled, level) for name, measure in measures.items()}
     assessed = [_assess(cells, compiled, of_model, scale) for of_model in measured.values()]
     model, first = next(iter(measured.items()))
     satisfied = tabulate_satisfied(compiled, np.append(first.values[:-1], 1.0))

@@ -86,7 +86,27 @@ def np_roc_band(
        characteristics", Science Advances, 2018, Proposition 1 and the section on NP-ROC bands.
     """
     check_share("delta", delta)
-    score, is_positive = _check_scores(scores, y, positive)
+    score, labels = np.asarray(scores, dtype=np.float64), np.asarray(y)
+    if score.ndim != 1 or labels.ndim != 1 or score.size != labels.size:
+        raise ValueError(
+            f"scores and y must be one-dimensional and equally long, got shapes {score.shape} and "
+            f"{labels.shape}: give one score, that of the positive class, for each label."
+        )
+    if not np.isfinite(score).all():
+        raise ValueError(
+            f"scores must be finite, got {score[~np.isfinite(score)][0]} in row "
+            f"{np.flatnonzero(~np.isfinite(score))[0]}: drop those rows."
+        )
+    classes = np.unique(as_labels(labels))
+    if classes.size != 2:
+        raise ValueError(
+            f"y must hold two classes, negatives and positives, got "
+            f"[{join_truncated(list(map(repr, classes.tolist())))}]: with "
+            f"several classes, give y == k and the score of class k."
+        )
+    check_alignment({"scores": scores, "y": y})
+    label = find_positive_class(classes, positive)
+    is_positive = labels == (classes[1] if label is None else label)
     negatives, positives = np.sort(score[~is_positive]), np.sort(score[is_positive])
     n, m = negatives.size, positives.size
     k = np.arange(n, 0, -1)  # Thresholds fall from the largest.
@@ -113,30 +133,3 @@ def np_roc_band(
             "fnr_upper": upper,
         }
     )
-
-
-def _check_scores(
-    scores: ArrayLike, y: ArrayLike, positive: Hashable | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Check scores and labels, and find which rows are positive."""
-    score, labels = np.asarray(scores, dtype=np.float64), np.asarray(y)
-    if score.ndim != 1 or labels.ndim != 1 or score.size != labels.size:
-        raise ValueError(
-            f"scores and y must be one-dimensional and equally long, got shapes {score.shape} and "
-            f"{labels.shape}: give one score, that of the positive class, for each label."
-        )
-    if not np.isfinite(score).all():
-        raise ValueError(
-            f"scores must be finite, got {score[~np.isfinite(score)][0]} in row "
-            f"{np.flatnonzero(~np.isfinite(score))[0]}: drop those rows."
-        )
-    classes = np.unique(as_labels(labels))
-    if classes.size != 2:
-        raise ValueError(
-            f"y must hold two classes, negatives and positives, got "
-            f"[{join_truncated(list(map(repr, classes.tolist())))}]: with "
-            f"several classes, give y == k and the score of class k."
-        )
-    check_alignment({"scores": scores, "y": y})
-    label = find_positive_class(classes, positive)
-    return score, labels == (classes[1] if label is None else label)

@@ -166,6 +166,17 @@ class Verdict:
             tuple(left_out),
         )
 
+    def with_doubt(self, reason: str) -> Verdict:
+        """Doubt a value on the right side, or within sampling error of it, by other evidence.
+
+        Parameters
+        ----------
+        reason : str
+            The evidence.
+        """
+        is_doubtful = self.kind.startswith("met") or self.kind == "missed within sampling error"
+        return replace(self, kind="cannot be told", reason=reason) if is_doubtful else self
+
     def __str__(self) -> str:
         without = f", without {join_truncated(self.left_out)}" if self.left_out else ""
         return self._text + without
@@ -254,7 +265,7 @@ def find_too_few_rows(
     values = compiled.values(functionals)
     found = []
     for j, (constraint, span) in enumerate(zip(compiled.constraints, compiled.spans, strict=True)):
-        if constraint.is_loss or constraint.is_always_met:
+        if constraint.kinds == {"loss"} or constraint.is_always_met:
             continue
         ends = intervals[j]
         if constraint.expression.is_quotient:
@@ -280,7 +291,7 @@ def _minimum_rows(constraint: Constraint) -> int:
     room = bound if constraint.sense == "<=" else 1.0 - bound
     is_plain = [a for a, _ in rate.terms] == [1.0] and not rate.constant
     is_one = constraint.expression.bounds_each_rate and len(constraint.rates) == 1
-    if not is_one or not is_plain or rate.terms[0][1].event.is_cost:
+    if not is_one or not is_plain or rate.terms[0][1].event.kind == "cost":
         return 0
     return minimum_rows(room, 2.0 * SIGNIFICANCE) if 0.0 < room < 1.0 else 0
 
@@ -292,7 +303,7 @@ def _is_open(rate: TooFewRows, interval: Float, minimum: int) -> bool:
         return False
     if rate.rows < max(MIN_ROWS, minimum):
         return True
-    has_costs = any(term.event.is_cost for term in rate.constraint.terms)
+    has_costs = "cost" in rate.constraint.kinds
     return not has_costs and bool((rate.high - rate.low) / 2.0 > 0.15)
 
 
@@ -306,7 +317,7 @@ def rows_of_constraint(cells: Cells, compiled: LinearConstraints, j: int) -> int
         inside = np.zeros(len(view), dtype=bool)
         for term in (term for term in constraint.terms if term.amount == amount):
             inside |= cells.select(view, term.base)
-            if term.event.is_pair:
+            if term.event.kind == "pair":
                 inside |= cells.select(view, term.other_base)
         if groups and not constraint.expression.compares_with_overall:
             levels = frozenset[int]().union(*(group.levels for group in groups))

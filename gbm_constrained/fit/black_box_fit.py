@@ -21,8 +21,10 @@ best thresholds, is therefore one more candidate.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -54,7 +56,8 @@ from gbm_constrained.fit.model_note import unchanged_on_error
 from gbm_constrained.fit.native_models import NativeAdapter, take_fit
 from gbm_constrained.fit.options import read_measurement, solver_parameter
 from gbm_constrained.fit.problem import HOLDOUT_FRACTION
-from gbm_constrained.metrics.black_box import BlackBox, CallBudget, MeasuredBlackBox
+from gbm_constrained.metrics.black_box import BlackBox, CallBudget
+from gbm_constrained.metrics.surrogates import warn_of_few_rows
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.solvers.black_box import (
@@ -62,7 +65,6 @@ from gbm_constrained.solvers.black_box import (
     AdaptiveResult,
     AdaptiveSurrogates,
     BlackBoxProblem,
-    CountedMetric,
     LinearSpace,
     find_group_shifts,
     find_shift,
@@ -87,119 +89,48 @@ def largest_violation(cells: Cells, compiled: LinearConstraints, scores: Float) 
     return largest if largest > ROUNDING else 0.0
 
 
-class ConstrainedLoss:
-    """A black-box loss of models that must keep constraints on their decisions.
-
-    Credible rates of groups (:mod:`gbm_constrained.problem.linear_constraints`) choose the model.
-
-    Parameters
-    ----------
-    metric : MeasuredBlackBox
-        The metric on some rows.
-    cells : Cells
-        Partition of these rows by what the constraints look at.
-    compiled : LinearConstraints
-        The constraints on these rows.
-    is_choice : bool
-        Whether a model that violates a constraint is worse than any that keeps all. A search needs
-        a loss that changes little with the scores, and has a price of the violation in its place.
-    """
-
-    def __init__(
-        self,
-        metric: MeasuredBlackBox,
-        cells: Cells,
-        compiled: LinearConstraints,
-        *,
-        is_choice: bool,
-    ) -> None:
-        self._metric, self._is_choice = metric, is_choice
-        self._cells, self._credible = cells, compiled.make_credible(cells)
-        self.begin_iteration = metric.begin_iteration
-
-    @property
-    def calls_left(self) -> int:
-        """Number of calls that are left."""
-        return self._metric.calls_left
-
-    def __call__(self, scores: Float) -> float:
-        """Compute the loss of scores."""
-        violation = largest_violation(self._cells, self._credible, scores)
-        if not violation:
-            return self._metric(scores)
-        if self._is_choice:  # No call is needed to know that a threshold violates one.
-            return 1.0 + violation
-        return self._metric(scores) + PENALTY * violation
+REMEDIES = {
+    "datasets": "give the rows as validation=(X, y, sensitive_features)",
+    "sensitive_features_eval_set": "give the rows as validation=(X, y, sensitive_features)",
+    "constraint_callbacks": "end the search by BlackBox(..., max_calls=...)",
+    "time_limit": "end the search by BlackBox(..., max_calls=...)",
+    "checkpoint": "leave it out",
+}
 
 
-def refuse_arguments(metric: BlackBox, **given: Any) -> None:
-    """Refuse arguments of ``fit`` without a meaning for a black-box metric.
+def refuse_arguments(metric: BlackBox | None, **given: Any) -> None:
+    """Refuse arguments of ``fit`` without a meaning for a black-box metric, or for others.
 
     Parameters
     ----------
-    metric : BlackBox
-        The metric.
+    metric : BlackBox or None
+        The metric; None where the objective is no black-box metric.
     **given
-        The arguments.
+        The arguments that only other objectives take, or that only such metrics take.
 
     Raises
     ------
     ValueError
         If one of them was given.
     """
-    remedies = {
-        "datasets": "give the rows as validation=(X, y, sensitive_features)",
-        "sensitive_features_eval_set": "give the rows as validation=(X, y, sensitive_features)",
-        "constraint_callbacks": "end the search by BlackBox(..., max_calls=...)",
-        "time_limit": "end the search by BlackBox(..., max_calls=...)",
-        "checkpoint": "leave it out",
-    }
-    for name, value in given.items():
-        if value is not None:
-            raise ValueError(f"{name}= has no meaning for {metric}: {remedies[name]}.")
-
-
-def refuse_rows(validation: Any, evaluation: Any) -> None:
-    """Refuse rows to choose and to report on where the objective is no black-box metric.
-
-    Raises
-    ------
-    ValueError
-        If one of them was given.
-    """
-    for name, value in (("validation", validation), ("evaluation", evaluation)):
-        if value is not None:
+    for name in (name for name, value in given.items() if value is not None):
+        if metric is None:
             raise ValueError(
                 f"{name}= is for objectives that are only a function to call, such as "
                 f"minimize=BlackBox(loss): leave it out, or give eval_set=."
             )
+        raise ValueError(f"{name}= has no meaning for {metric}: {REMEDIES[name]}.")
 
 
-class AdjustableModel(Protocol):
-    """A trained model whose scores are linear in parameters.
+AdjustableModel: TypeAlias = Any
+"""A trained model whose scores are linear in parameters.
 
-    Attributes
-    ----------
-    names : list of str
-        Names of the parameters.
-    start : ndarray of shape (n_parameters,)
-        Parameters that leave the model as it is.
-    base : float
-        Score that all rows start from.
-    """
-
-    names: list[str]
-    start: Float
-    base: float
-
-    def score_columns(self, X: Any, beside: Array) -> Any:
-        """Compute the columns whose weighted sum scores rows, and put further ones beside them."""
-
-    def set_parameters(self, parameters: Float, intercept: float) -> None:
-        """Change the parameters, and add to all scores."""
-
-    def append_offsets(self, X: Any, offsets: GroupOffsets, groups: Codes) -> None:
-        """Add offsets to the scores of groups of training rows inside of the model."""
+``names`` are those of its parameters, ``start`` are the ones that leave the model as it is, and
+``base`` is the score that all rows start from. ``score_columns(X, beside)`` computes the columns
+whose weighted sum scores rows, and puts further ones beside them;
+``set_parameters(parameters, intercept)`` changes the parameters, and adds to all scores; and
+``append_offsets(X, offsets, groups)`` adds offsets to the scores of groups of training rows inside
+of the model."""
 
 
 def read_rows(name: str, given: Any, X: Any) -> FitArguments:
@@ -307,10 +238,11 @@ class BlackBoxFit:
             shares = [share, 1.0 - share]
             self._sample = parts_by_cell(self._sample, cells, shares, data.random_state)[0]
         sampled = data.rows.take(self._sample)
-        self.surrogates = black_box.bind_surrogates(sampled, len(validation))
+        self.surrogates = black_box.bind_surrogates(sampled)
+        warn_of_few_rows(len(self.surrogates), len(validation))
         needs_cells = black_box.called.takes_sensitive or search.estimator != "interpolation"
         self._of_validation = (
-            black_box.bind_validation(validation, data.rows) if needs_cells else None
+            black_box.bind_surrogates(validation, data.rows, "validation") if needs_cells else None
         )
         self._plan_calls()
         budget = CallBudget(black_box.max_calls)
@@ -321,15 +253,17 @@ class BlackBoxFit:
                 ("evaluation", self.evaluation, evaluation),
             )
         )
-        self._choice: CountedMetric = self.metric
-        self._searched: CountedMetric = self.metric
+        self._choice = self._searched = self.metric
         self.evaluated_constraints: tuple[Cells, LinearConstraints] | None = None
         if self.constraints:
             named = resolve_positive_class(self.constraints, data.classes, estimator.positive)
             self.evaluated_constraints = compile_constraints(named, evaluation)
-            bound = compile_constraints(named, validation)
-            self._choice = ConstrainedLoss(self.metric, *bound, is_choice=True)
-            self._searched = ConstrainedLoss(self.metric, *bound, is_choice=False)
+            cells, compiled = compile_constraints(named, validation)
+            # Credible rates of groups choose the model. A search needs a loss that changes little
+            # with the scores.
+            violation = partial(largest_violation, cells, compiled.make_credible(cells))
+            self._choice = self.metric.under(violation, np.inf)
+            self._searched = self.metric.under(violation, PENALTY)
         n_candidates = 1 + bool(self.n_offsets)
         left = self._of_search - self._shifts - self._refinement
         search.check_effort(len(self.surrogates), left, n_candidates)
@@ -520,7 +454,7 @@ class BlackBoxFit:
         training = self._columns(model, take_rows(self.data.combined.X, self._sample), sampled)
         validation = self._columns(model, self.validation.X, self.validation_rows)
         base = model.base
-        space = LinearSpace(training, validation, base, base, sampled.weight)
+        space = LinearSpace(training, validation, base, sampled.weight)
         (threshold, *with_offsets), shifts = self._post_shift(space, plain)
         candidates = [plain, *with_offsets]
         problem = BlackBoxProblem(space, self.surrogates, self._searched, self._of_validation)
@@ -537,7 +471,7 @@ class BlackBoxFit:
         losses = [self._choice(space.validation_scores(parameters)) for parameters in tried]
         best = tried[int(np.argmin(losses))]
         columns = self._columns(model, self.evaluation.X, self.evaluation_rows)
-        evidence = LinearSpace(columns, columns, base, base)
+        evidence = LinearSpace(columns, columns, base)
 
         def score(of_rows: LinearSpace, rows: Rows) -> dict[str, Float]:
             of_threshold = of_rows.validation_scores(threshold)
@@ -565,7 +499,7 @@ class BlackBoxFit:
         weights = np.mean(excess, axis=0) if tail else np.zeros(len(self.surrogates))
         if not weights.any():  # All targets were reached, or no step was made.
             weights = np.ones(len(self.surrogates))
-        return self.black_box.bind_surrogates(self.data.rows, None).row_factors(weights)
+        return self.black_box.bind_surrogates(self.data.rows).row_factors(weights)
 
     def _post_shift(self, space: LinearSpace, parameters: Float) -> tuple[list[Float], Float]:
         """Find the best threshold, and shifts of groups from there.
@@ -663,7 +597,7 @@ def _tabulate_models(
     """Tabulate the metric of each model on the rows of evidence, and on those that chose."""
     measured = fit.reported
     measured.budget.reserve(0)
-    measured.place = "the report"
+    measured.budget.place = "the report"
     direction = 1.0 if measured.called.is_maximized else -1.0
     # Rows are drawn with replacement, as many of each label in each group as there are. A single
     # row is the same in all draws, as if it did not vary: no draws are made then.
@@ -704,7 +638,7 @@ def _tabulate_models(
             "violation": violations,
             "n_evaluation": len(fit.evaluation_rows),
             "n_validation": len(fit.validation_rows),
-            "calls": measured.calls,
+            "calls": measured.budget.calls,
         }
     )
     table.loc[is_returned, ["gain", "gain_low", "gain_high"]] = np.nan
@@ -730,9 +664,8 @@ class BlackBoxMixin:
     minimize: Any
     random_state: Any
 
-    def _raw_margin(self, X: Any, start: Any = None) -> Array:
-        """Scores of the model, of shape (n_samples,)."""
-        raise NotImplementedError
+    # Scores of the model, given a table of rows and, if ``predict`` takes any, where they begin.
+    _raw_margin: Callable[..., Array]
 
     def _fit_black_box(self, adapter: NativeAdapter, rows: FitArguments, metric: BlackBox) -> None:
         """Train the library's own model, and minimise the metric over its parameters."""

@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from numbers import Real
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -107,20 +107,6 @@ class TimeLimit:
             return True
         is_late = time.perf_counter() - self.started + seconds > self._left
         return not is_any(self.communicator, is_late)
-
-    def refuse_stump(self, rounds: int, asked: int, learning_rate: float) -> None:
-        """Refuse a model of so few of the rounds that were asked for that it is hardly one."""
-        if (1.0 - learning_rate) ** rounds <= 0.5 * (1.0 + (1.0 - learning_rate) ** asked):
-            return
-        elapsed = time.perf_counter() - self.started
-        before, each = self.pace or (0.0, elapsed / max(rounds, 1))
-        needed = (before + asked * each) / (1.0 - FINALIZING_SHARE)
-        raise ValueError(
-            f"{self} leaves time for {rounds} of {asked} rounds, which at a learning rate of "
-            f"{learning_rate:g} are hardly a model. By the first rounds, all take about "
-            f"{needed:,.1f} seconds: give more time, or ask for fewer rounds at a larger learning "
-            f"rate."
-        )
 
 
 class MeasuringClock:
@@ -300,6 +286,20 @@ def check_booster_callbacks(callbacks: Any, is_one: Callable[[Any], bool], wante
             )
 
 
+# What each attribute of the time limit says that was given up, in a fit by multipliers and in one
+# for a metric.
+GIVEN_UP = {
+    "has_no_multipliers": "left no time to try multipliers: the constraints are left to the "
+    "threshold alone.",
+    "has_fewer_passes": "left no time to measure with better multipliers: the constraints may "
+    "cost more errors than they have to.",
+}
+GIVEN_UP_IN_SEARCH = {
+    "has_fewer_passes": "left no time to grow boosters at the costs of the metric: the "
+    "decisions are those of Reduction(oracle='plug_in').",
+}
+
+
 class CallbackNotifier:
     """Notifies callbacks of each outer iteration, and decides when training ends.
 
@@ -319,6 +319,8 @@ class CallbackNotifier:
         Machines that fit together. A callback on any of them ends training on all.
     learning_rate : float, default=1
         That of the rounds; with one, a single round is a model.
+    given_up : mapping, default=GIVEN_UP
+        What each attribute of the time limit says that was given up.
 
     Attributes
     ----------
@@ -334,15 +336,9 @@ class CallbackNotifier:
         Cause, phase and rounds of each end.
     end_of_search : str or None
         What has ended the search for decisions by a metric, if anything has.
+    n_calls : int
+        Calls of the oracle of such a search that callbacks were notified of.
     """
-
-    # What each attribute of the time limit says that was given up.
-    given_up: ClassVar[Mapping[str, str]] = {
-        "has_no_multipliers": "left no time to try multipliers: the constraints are left to the "
-        "threshold alone.",
-        "has_fewer_passes": "left no time to measure with better multipliers: the constraints may "
-        "cost more errors than they have to.",
-    }
 
     def __init__(
         self,
@@ -353,14 +349,15 @@ class CallbackNotifier:
         unit: str = "rounds",
         communicator: Communicator = Communicator(),  # noqa: B008 - has no state
         learning_rate: float = 1.0,
+        given_up: Mapping[str, str] = GIVEN_UP,
     ) -> None:
-        self.callbacks = callbacks
+        self.callbacks, self.given_up = callbacks, given_up
         self.n_rounds = self._asked = n_rounds
         self.rounds_per_iteration = rounds_per_iteration
         self.limit = TimeLimit(None) if limit is None else limit
         self.communicator = self.limit.communicator = communicator
         self.unit, self.learning_rate = unit, learning_rate
-        self.n_growing = self.n_grown = 0
+        self.n_growing = self.n_grown = self.n_calls = 0
         self.is_stopped = False
         self.stops: list[list[Any]] = []
         self.end_of_search: str | None = None
@@ -415,9 +412,18 @@ class CallbackNotifier:
 
         Rounds that are hardly a model are refused.
         """
-        if self.unit == "rounds":
-            self.limit.refuse_stump(rounds, self._asked, self.learning_rate)
-        self.end_after(rounds, str(self.limit), phase)
+        limit, asked, left = self.limit, self._asked, 1.0 - self.learning_rate
+        if self.unit == "rounds" and left**rounds > 0.5 * (1.0 + left**asked):
+            elapsed = time.perf_counter() - limit.started
+            before, each = limit.pace or (0.0, elapsed / max(rounds, 1))
+            needed = (before + asked * each) / (1.0 - FINALIZING_SHARE)
+            raise ValueError(
+                f"{limit} leaves time for {rounds} of {asked} rounds, which at a learning rate of "
+                f"{self.learning_rate:g} are hardly a model. By the first rounds, all take about "
+                f"{needed:,.1f} seconds: give more time, or ask for fewer rounds at a larger "
+                f"learning rate."
+            )
+        self.end_after(rounds, str(limit), phase)
 
     def end_after(self, rounds: int, cause: str, phase: Phase) -> None:
         """End this phase and all later ones after so many rounds, and note the cause."""
@@ -555,27 +561,14 @@ def _summary(state: ConstraintState) -> str:
     return f"{state.rows}: objective {state.objective:.4f}, {worst}"
 
 
-class SearchNotifier(CallbackNotifier):
-    """Notifier of a fit for a metric, whose boosters are trained by the library alone.
-
-    Callbacks are notified of each call of an oracle, and of no boosting round.
-    """
-
-    given_up: ClassVar[Mapping[str, str]] = {
-        "has_fewer_passes": "left no time to grow boosters at the costs of the metric: the "
-        "decisions are those of Reduction(oracle='plug_in').",
-    }
-    n_calls = 0
-
-
 @dataclass(frozen=True, eq=False)
 class SearchWatch:
     """Watches the searches of one fit on some rows.
 
     Parameters
     ----------
-    notifier : SearchNotifier
-        Notifies callbacks, and knows the time limit.
+    notifier : CallbackNotifier
+        Notifies callbacks of each call of an oracle, and knows the time limit.
     rows : str
         Name of the rows in reports.
     compiled : LinearConstraints
@@ -586,7 +579,7 @@ class SearchWatch:
         Estimates the seconds that boosters will take after the search.
     """
 
-    notifier: SearchNotifier
+    notifier: CallbackNotifier
     rows: str
     compiled: LinearConstraints
     to_metric: Callable[[float], float]

@@ -58,7 +58,7 @@ Measured on random constraints and tables (``benchmarks/sweep.py``): see docs/ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
@@ -521,7 +521,9 @@ def measure_pass(
 ) -> Pass:
     """Measure what the constraints cost fold boosters, at the bounds of a guarantee if any."""
     boosters, held_out = grown[0], grown[1].credible
-    choice, tightened = choose_by_held_out(grown, options), None
+    scored, tightened = ScoredRows(held_out, boosters.held_margin), None
+    prefixes = options.prefixes(boosters.rounds)
+    choice = choose_prefix(scored, prefixes, found=held_out.choices)
     if certification is not None:
         tightened = tighten_bounds(grown, certification, choice, options)
     asked = held_out if tightened is None else tightened
@@ -622,57 +624,41 @@ def search_passes(
     tuple of FoldBoosters and EvaluationSet
         The best of the passes that are made.
     """
-
-    def make(**asked: Any) -> Pass:
-        return measure(grow(**asked))
-
-    best: Pass | None = None
-    least, rounds = np.inf, 0
     share = max(share, 1.0)  # Few rows are no reason for many passes.
-    for found in _make_passes(make, has_time, share, may_be_plain=may_be_plain):
+    spent, least, rounds, log_odds = 1.0 + share, np.inf, 0, 0.0
+    best: Pass | None = None
+    of_labels = np.zeros(0, dtype=bool)
+    asked: dict[str, Any] = {"has_multipliers": False}
+    if not may_be_plain:
+        asked = {"has_multipliers": True, "start": None}
+    while True:
+        found = measure(grow(**asked))
         if best is not None and found.grown[0].rounds < rounds:
             break  # The pass was ended before its time.
         rounds, least = found.grown[0].rounds, float(np.fmin(least, found.needed))
         best = found if best is None else min(best, found, key=lambda p: (p.misses, p.cost))
-        is_plain = not found.grown[0].has_multipliers
-        if is_plain and is_enough(found):
-            break
-        is_costly = best.cost - least > max(AFFORDABLE, best.noise)
-        if not (is_costly or is_plain or best.is_open):
-            break
-    assert best is not None
-    return best.grown
-
-
-def _make_passes(
-    make: Callable[..., Pass], has_time: Callable[[], bool], share: float, *, may_be_plain: bool
-) -> Iterator[Pass]:
-    """Make one pass after the other, within the budget."""
-    spent, start, of_labels, log_odds = 1.0 + share, None, np.zeros(0, dtype=bool), 0.0
-    if may_be_plain:
-        plain = make(has_multipliers=False)
-        yield plain
-        if plain.prices.any():  # Without prices, a pass has to find where the next one starts.
+        if not asked["has_multipliers"]:
+            if is_enough(found) or not has_time():
+                break
+            if found.prices.any():  # Without prices, a pass has to find where the next one starts.
+                spent += share
+            # Under constraints on labels alone, thresholds have done the rest.
+            of_labels = found.of_labels
+            start = np.where(of_labels, 0.0, START * found.prices)
+            if of_labels.any() and not of_labels.all() and found.is_broken(of_labels):
+                log_odds = found.shift_for(of_labels)
+        else:
+            is_costly = best.cost - least > max(AFFORDABLE, best.noise)
             spent += share
-        if not has_time():
-            return
-        # Under constraints on labels alone, thresholds have done the rest.
-        of_labels = plain.of_labels
-        start = np.where(of_labels, 0.0, START * plain.prices)
-        if of_labels.any() and not of_labels.all() and plain.is_broken(of_labels):
-            log_odds = plain.shift_for(of_labels)
-    last: Pass | None = None
-    while last is None or (
-        spent + share <= (2.0 if last.is_open else 1.0) * BUDGET and has_time()
-    ):
-        if last is not None:
-            spent += share
+            budget = (2.0 if found.is_open else 1.0) * BUDGET
+            if not (is_costly or best.is_open) or spent > budget or not has_time():
+                break
             if log_odds:
-                log_odds += last.shift_for(of_labels)
-            start = last.end
+                log_odds += found.shift_for(of_labels)
+            start = found.end
         fixed = of_labels if log_odds else None
-        last = make(has_multipliers=True, start=start, fixed=fixed, log_odds=log_odds)
-        yield last
+        asked = {"has_multipliers": True, "start": start, "fixed": fixed, "log_odds": log_odds}
+    return best.grown
 
 
 def measure_optimism(

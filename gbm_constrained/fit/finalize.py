@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.constraints.base import ROUNDING
-from gbm_constrained.data.cells import Cells, CellStatistics
+from gbm_constrained.constraints.base import ROUNDING, Constraint
+from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.splits import Period
 from gbm_constrained.decision.choose import (
     Prefixes,
+    choose_for_groups,
     choose_prefix,
     choose_with_room,
     correct_training_values,
@@ -29,14 +30,24 @@ from gbm_constrained.decision.choose import (
 )
 from gbm_constrained.decision.evaluation_set import (
     UNKNOWN,
+    Estimate,
     EvaluationSet,
     Outcome,
+    PlainModel,
     ScoredRows,
+    find_incomplete,
     score_decisions,
 )
-from gbm_constrained.decision.groups import GroupOffsets, choose_prefix_for_groups
-from gbm_constrained.decision.guarantees import certify, conformal_bounds, control_risk
-from gbm_constrained.decision.regression import Affine, choose_map
+from gbm_constrained.decision.groups import GroupOffsets
+from gbm_constrained.decision.guarantees import (
+    CertifiedAffine,
+    certify,
+    certify_affine,
+    check_observed,
+    conformal_bounds,
+    control_risk,
+)
+from gbm_constrained.decision.regression import Affine, AffineChoice, PredictedRows, choose_map
 from gbm_constrained.decision.rules import (
     Choice,
     Scores,
@@ -45,94 +56,107 @@ from gbm_constrained.decision.rules import (
     find_mixture,
     shift_scores,
 )
-from gbm_constrained.evaluation.assessment import Feasibility, ReturnedModel, assess
+from gbm_constrained.evaluation.assessment import (
+    FRAGILE_GAIN,
+    Feasibility,
+    ReturnedModel,
+    assess,
+    describe_missing_guarantee,
+)
 from gbm_constrained.evaluation.audit import (
     PERIOD_COLUMNS,
     Measure,
     MetricOnRows,
+    determination,
+    drifting,
+    history_frame,
     measure_decisions,
+    measure_predictions,
+    measure_shares,
     period_frame,
     plain_time,
     set_column_types,
+    small_groups_frame,
 )
-from gbm_constrained.evaluation.verdicts import TooFewRows, find_too_few_rows
+from gbm_constrained.evaluation.verdicts import (
+    TRAINING_ROWS,
+    ConstraintResult,
+    Cost,
+    TooFewRows,
+    assess_constraint,
+    find_too_few_rows,
+    measure_cost_of_numbers,
+)
 from gbm_constrained.fit.cross_fit import measure_optimism
-from gbm_constrained.fit.fit import ConstrainedFit, transfer_offsets
-from gbm_constrained.fit.metric_fit import MetricFit
+from gbm_constrained.fit.fit import (
+    ConstrainedFit,
+    RegressionFit,
+    tabulate_shifts,
+    transfer_offsets,
+)
+from gbm_constrained.fit.fitted_report import set_reports
 from gbm_constrained.fit.metric_search import MetricResult
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.solvers.base import Record, Solver
-from gbm_constrained.statistics.counts import CellCounts, functionals_of
+from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.sampled_intervals import Sampled, ScoredDecisions
 
 
-class TrainedModel(Protocol):
-    """A booster that the library has trained.
+class TrainedModel:
+    """A booster that the library has trained; each library has functions of its own.
 
     Rounds are those of this fit, without the rounds of a model that was continued.
     """
 
-    def margin(self, rounds: int) -> Array:
-        """Scores of the training rows after some rounds."""
-
-    def held_margin(self, rows: EvaluationSet, rounds: int) -> Array:
-        """Scores of an evaluation set or of certification rows after some rounds."""
-
-    def truncate(self, rounds: int) -> None:
-        """Keep the first rounds."""
-
-    def add_to_margin(self, shift: Float) -> None:
-        """Add a shift to all scores."""
-
-    def rescale(self, affine: Affine) -> None:
-        """Map all scores."""
-
-    def add_to_groups(self, offsets: GroupOffsets) -> None:
-        """Append a tree that adds offsets to the scores of groups."""
+    margin: Callable[[int], Array]  # Scores of the training rows after some rounds.
+    # Scores of an evaluation set or of certification rows after some rounds.
+    held_margin: Callable[[EvaluationSet, int], Array]
+    truncate: Callable[[int], None]  # Keeps the first rounds.
+    add_to_margin: Callable[[Float], None]  # Adds a shift to all scores.
+    rescale: Callable[[Affine], None]  # Maps all scores.
+    add_to_groups: Callable[[GroupOffsets], None]  # Appends a tree that adds offsets of groups.
 
 
+@dataclass(frozen=True, eq=False)
 class ModelScores:
     """Scores that decisions are chosen by.
 
     Rows that fold boosters hold out are scored by the booster that has not seen them, all others
     by the trained model.
 
-    `margin` are the scores of the training rows after some rounds, if they are known.
+    Parameters
+    ----------
+    fit : ConstrainedFit
+        The fit.
+    trained : TrainedModel
+        The trained model.
+    known : dict of int to ndarray
+        Scores of the training rows that are known, by rounds.
+    offsets : GroupOffsets, default=None
+        What is added to the scores of groups.
     """
 
-    def __init__(
-        self, fit: ConstrainedFit, trained: TrainedModel, rounds: int, margin: Array | None
-    ) -> None:
-        self.trained, self.measured = trained, fit.measured
-        self._training: dict[int, Array] = {}
-        if margin is not None and not fit.has_offset:
-            self._training[rounds] = margin
-        self._offsets: GroupOffsets | None = None
-        self._added: Float | None = None  # Offsets of the training rows.
-
-    def with_offsets(self, offsets: GroupOffsets, training: Rows) -> ModelScores:
-        """Give the scores with what is added to those of groups; `training` are all rows."""
-        moved, added = copy.copy(self), offsets.of(training)
-        moved._offsets, moved._added = offsets, added
-        moved._training = {rounds: margin + added for rounds, margin in self._training.items()}
-        return moved
+    fit: ConstrainedFit
+    trained: TrainedModel
+    known: dict[int, Array]
+    offsets: GroupOffsets | None = None
 
     def training(self, rounds: int) -> Array:
         """Scores of the training rows after some rounds."""
-        if rounds not in self._training:
-            margin = self.trained.margin(rounds)
-            self._training[rounds] = margin if self._added is None else margin + self._added
-        return self._training[rounds]
+        if rounds not in self.known:
+            self.known[rounds] = self.trained.margin(rounds)
+        margin = self.known[rounds]
+        return margin if self.offsets is None else margin + self.offsets.of(self.fit.data.rows)
 
     def held_out(self, rows: EvaluationSet, rounds: int) -> Array:
         """Scores of rows that are not trained on, after some rounds."""
-        boosters = self.measured.boosters
-        if rows is self.measured.rows and boosters is not None:
-            margin = boosters.held_margin(rounds)
+        measured = self.fit.measured
+        if rows is measured.rows and measured.boosters is not None:
+            margin = measured.boosters.held_margin(rounds)
         else:
             margin = self.trained.held_margin(rows, rounds)
-        return margin if self._offsets is None else margin + self._offsets.of(rows.cells.rows)
+        return margin if self.offsets is None else margin + self.offsets.of(rows.cells.rows)
 
 
 def make_record(solver: Solver, statistics: CellStatistics, rounds: int) -> Record:
@@ -204,7 +228,10 @@ class ReportLayout:
     ) -> None:
         self._training = compiled
         self._last = evaluation_sets[-1].compiled if evaluation_sets else None
-        self.compiled = compiled if self._last is None else compiled.with_groups_of(self._last)
+        self.compiled = compiled
+        if self._last is not None:  # It may have further groups.
+            last = self._last
+            self.compiled = replace(compiled, spans=last.spans, groups=last.groups)
 
     def spread(self, rates: Float) -> Float:
         """Bring rates into the order of the report, with NaN for groups that their rows lack."""
@@ -257,14 +284,23 @@ class FinalModel:
         Violations by a mixture of prefixes.
     too_few_rows : tuple of TooFewRows, default=()
         Rates that the reported rows are too few for.
-    record : Record, default=None
-        State of the solver at the model.
-    functionals : ndarray of shape (n_functionals,), default=None
-        Rates on the training rows.
     periods : DataFrame, default=None
         Values of the constraints by period, if the held-out rows are of several.
     training_intervals : ndarray of shape (n_constraints, 2), default=None
         Intervals of values on the training rows, if these are reported.
+    rows, score : PredictedRows and ndarray of shape (n_samples,), default=None
+        Rows that a regressor is reported by, and their scores.
+    certified : CertifiedAffine, default=None
+        P-values of the constraints of a regressor on these rows, with a guarantee.
+    cost : Cost, default=Cost()
+        What the constraints cost a regressor on the held-out rows that chose it.
+
+    Attributes
+    ----------
+    record : Record
+        State of the solver at the model.
+    functionals : ndarray of shape (n_functionals,)
+        Rates on the training rows.
     """
 
     rounds: int
@@ -279,10 +315,14 @@ class FinalModel:
     feasibility: Feasibility | None = None
     mixture_violations: Float | None = None
     too_few_rows: tuple[TooFewRows, ...] = ()
-    record: Record | None = None
-    functionals: Float | None = None
+    record: Record = field(init=False)
+    functionals: Float = field(init=False)
     periods: pd.DataFrame | None = None
     training_intervals: Float | None = None
+    rows: Any = None
+    score: Any = None
+    certified: CertifiedAffine | None = None
+    cost: Cost = field(default_factory=Cost)
 
     @property
     def has_offsets(self) -> bool:
@@ -356,7 +396,7 @@ def _refute(fit: ConstrainedFit, model: FinalModel, counts: CellCounts) -> None:
     compiled, feasibility = fit.problem.compiled, model.feasibility
     boosters, held_out, choice = fit.measured.boosters, fit.measured.rows, model.choice
     assert boosters is not None and held_out is not None and choice is not None  # noqa: PT018
-    assert feasibility is not None and model.functionals is not None  # noqa: PT018
+    assert feasibility is not None
     optimism = None
     if fit.solver.optimism is not None:
         optimism, _ = fit.solver.optimism(model.rounds // fit.options.rounds_per_iteration)
@@ -383,7 +423,6 @@ def _add_training_intervals(
 ) -> None:
     """Add intervals of values on training rows, and rates over too few of these rows."""
     cells, compiled, functionals = fit.problem.cells, fit.problem.compiled, model.functionals
-    assert functionals is not None
     sampled = Sampled.of(compiled, counts)
     if scored is not None:
         sampled = sampled.complete(cells, compiled, functionals, scored)
@@ -451,7 +490,6 @@ def describe_mixture(
     prefixes, rounds = model.prefixes, model.rounds
     assert prefixes is not None
     add_record(fit, model, final)
-    assert model.record is not None
     chosen, probability = list(prefixes["rounds"]), prefixes["probability"].to_numpy()
 
     def average(functionals: Mapping[int, Float]) -> Float:
@@ -543,9 +581,10 @@ def _choose_by_held_out_rows(
 
     scored, prefixes = score(held_out), options.prefixes(model.rounds)
     is_idle = not any(r.multipliers.any() for r in fit.solver.history)
-    choice, decisions, offsets = _choose_shift(fit, scores, scored, prefixes, is_idle=is_idle)
+    choice, decisions = _choose_shift(fit, scores, scored, prefixes, is_idle=is_idle)
+    offsets = choice.offsets
     if offsets is not None:
-        scores = scores.with_offsets(offsets, fit.data.rows)
+        scores = replace(scores, offsets=offsets)
         scored = score(held_out)
     reported, margin, bounds = held_out, scored.margins(choice.rounds), None
     decided = decisions
@@ -578,26 +617,23 @@ def _choose_shift(
     prefixes: Prefixes,
     *,
     is_idle: bool,
-) -> tuple[Choice, Codes, GroupOffsets | None]:
-    """Choose prefix and shift without regard to a guarantee, and decide the held-out rows.
-
-    With thresholds of groups, their offsets come third.
-    """
+) -> tuple[Choice, Codes]:
+    """Choose prefix and shift without regard to a guarantee, and decide the held-out rows."""
     held_out, rounds, groups = scored.rows, prefixes.rounds, fit.groups
     margin = scored.margins(rounds)
     # Errors decide about a threshold only if a constraint stands in the way of the model's own.
     is_at_rest = is_idle or not (prefixes.has_free_choice or fit.solver.multipliers.any())
     if is_at_rest and held_out.violations(margin).max(initial=0.0) <= ROUNDING:
-        choice = Choice(rounds, np.zeros(fit.data.columns), np.nan, 0.0)
-        return choice, held_out.decisions(margin), groups
+        choice = Choice(rounds, np.zeros(fit.data.columns), np.nan, 0.0, offsets=groups)
+        return choice, held_out.decisions(margin)
     if groups is not None:
-        choice, groups, decisions = choose_prefix_for_groups(scored, prefixes, groups)
-        return choice, decisions, groups
-    refit_violation = functools.partial(find_refit_violation, fit, scores)
-    choice = choose_prefix(
-        scored, prefixes, refit_violation=refit_violation, found=held_out.choices
-    )
-    return *choose_with_room(held_out, scored.margins(choice.rounds), choice), None
+        choice = choose_for_groups(scored, prefixes, groups)
+    else:
+        refit_violation = functools.partial(find_refit_violation, fit, scores)
+        choice = choose_prefix(
+            scored, prefixes, refit_violation=refit_violation, found=held_out.choices
+        )
+    return choose_with_room(held_out, scored.margins(choice.rounds), choice)
 
 
 def _transfer_shift(fit: ConstrainedFit, scores: ModelScores, model: FinalModel) -> None:
@@ -642,7 +678,7 @@ def _measure_held_out(fit: ConstrainedFit, scores: ModelScores, model: FinalMode
     return measure_decisions(score_decisions(held.lagrangian, held.compiled, final, decided))
 
 
-def report_periods_of_metric(fit: MetricFit, result: MetricResult) -> pd.DataFrame | None:
+def report_periods_of_metric(fit: Any, result: MetricResult) -> pd.DataFrame | None:
     """Tabulate the constraints, and the metric after them, in each held-out period.
 
     Constraints count the decisions that are reported. The metric is that of the rule that is
@@ -656,16 +692,7 @@ def report_periods_of_metric(fit: MetricFit, result: MetricResult) -> pd.DataFra
     rows, periods = data.rows.take(held.rows), given.held_periods
     constraints = fit.options.constraints
     _, compiled = compile_constraints(constraints, data.rows, warning=None)
-    shares = result.chosen.shares
-
-    def measure(
-        index: Codes, cells: Cells, compiled: LinearConstraints, level: float
-    ) -> tuple[Float, Float]:
-        counts = CellCounts.of_probabilities(cells, shares[index])
-        intervals = Sampled.of(compiled, counts, level).constraints
-        return compiled.values(functionals_of(compiled, counts)), intervals
-
-    frame = period_frame(rows, compiled, measure, periods)
+    frame = period_frame(rows, compiled, measure_shares(result.chosen.shares), periods)
     if fit.has_own_objective:
         return frame
     of_metric = _periods_of_metric(fit, rows, decided, periods)
@@ -673,7 +700,7 @@ def report_periods_of_metric(fit: MetricFit, result: MetricResult) -> pd.DataFra
 
 
 def _periods_of_metric(
-    fit: MetricFit, rows: Rows, decided: Codes, periods: Sequence[Period]
+    fit: Any, rows: Rows, decided: Codes, periods: Sequence[Period]
 ) -> pd.DataFrame:
     """Tabulate the metric in each period, with intervals by the bootstrap of its rows."""
     metric, records = fit.problem.metric.metric, []
@@ -698,10 +725,11 @@ def finalize(
     `rounds` are those of the whole ensemble, fewer than were trained after early stopping;
     `margin` are the scores of the training rows after these rounds, if they are known.
     """
-    scores = ModelScores(fit, trained, rounds, margin)
+    scores = ModelScores(
+        fit, trained, {} if margin is None or fit.has_offset else {rounds: margin}
+    )
     model = choose_decision(fit, scores, rounds)
-    if model.offsets is not None:
-        scores = scores.with_offsets(model.offsets, fit.data.rows)
+    scores = replace(scores, offsets=model.offsets)
     if model.decided is not None:  # There is no table of a randomised classifier.
         model.periods = report_periods(fit, lambda: _measure_held_out(fit, scores, model))
     is_changed = model.is_shifted or not model.affine.is_identity
@@ -723,7 +751,7 @@ def finalize(
     )
     record = None if needs_scores else find_record(fit.solver, model.rounds)
     # Scores of the booster before it is cut and shifted.
-    final = None if record is not None else scores.training(model.rounds)
+    final: Any = None if record is not None else scores.training(model.rounds)
     if model.rounds != rounds:
         trained.truncate(model.rounds)
     if not model.affine.is_identity:
@@ -733,15 +761,12 @@ def finalize(
         trained.add_to_margin(model.shift)
     if model.offsets is not None and model.has_offsets and is_folded:
         trained.add_to_groups(model.offsets)
-    if final is None:
-        assert record is not None
+    if record is not None:
         model.record, model.functionals = record, record.functionals
+    elif model.prefixes is None:
+        describe_training_rows(fit, model, final_scores(fit, final, model))
     else:
-        at_end = final_scores(fit, final, model)
-        if model.prefixes is None:
-            describe_training_rows(fit, model, at_end)
-        else:
-            describe_mixture(fit, model, scores, at_end)
+        describe_mixture(fit, model, scores, final_scores(fit, final, model))
     if fit.checkpoint is not None:
         fit.checkpoint.remove()
     return model
@@ -773,3 +798,277 @@ def _measure_evaluation_set(
         layout = model.layout
         outcome = outcome.complete_by(layout.lay_out(driving), layout.compiled)
     model.outcome, model.too_few_rows = outcome, tuple(few)
+
+
+def finalize_regression(
+    fit: RegressionFit, trained: TrainedModel, rounds: int, margin: Array | None
+) -> FinalModel:
+    """Choose the map of a trained booster's scores, and measure the model on all rows.
+
+    The parameters are those of :func:`finalize`.
+    """
+    scores = ModelScores(
+        fit, trained, {} if margin is None or fit.has_offset else {rounds: margin}
+    )
+    choice, certification = AffineChoice(Affine(), np.nan, np.zeros(0)), fit.certification
+    measured: Any = fit.measured.rows
+    held_out: tuple[Any, Array] | None = None
+    reported: dict[str, Any] = {}
+    if measured is not None:
+        score = scores.held_out(measured, rounds)
+        if certification is not None:
+            unseen = certification, scores.held_out(certification, rounds)
+            check_observed(*unseen)
+            certified = certify_affine(
+                (measured, score), unseen, fit.options.delta, has_scale=fit.library.has_scale
+            )
+            choice = choice._replace(affine=certified.affine)
+        else:
+            choice = measured.choices.get(rounds) or fit.choose_map(measured.credible, score)
+        held_out = measured, choice.apply(score, measured.cells.rows)
+        periods = report_periods(fit, functools.partial(measure_predictions, *held_out))
+        reported = {"others": held_out, "periods": periods}
+        if measured.plain_score is not None:
+            reported["cost"] = measure_cost_of_numbers(*held_out)
+    for rows in fit.evaluation_sets:  # The last one is reported, if there is any.
+        held_out = rows, choice.apply(scores.held_out(rows, rounds), rows.cells.rows)
+        rows.measure(rounds, held_out[1])
+    if measured is not None and certification is not None:  # Its rows give the verdicts.
+        held_out = certification, choice.apply(unseen[1], certification.cells.rows)
+        reported |= {"others": None, "certified": certified}
+    training = choice.apply(scores.training(rounds), fit.data.rows)
+    return describe_regressor(
+        fit, choice.affine, rounds, training, held_out, offsets=choice.offsets, **reported
+    )
+
+
+def describe_regressor(
+    fit: RegressionFit,
+    affine: Affine,
+    rounds: int,
+    training: Array,
+    held_out: tuple[PredictedRows, Array] | None = None,
+    others: tuple[PredictedRows, Array] | None = None,
+    **reported: Any,
+) -> FinalModel:
+    """Measure a model by the scores of its training rows, and of held-out rows, if any.
+
+    Constraints that the `held_out` rows measure less completely are reported by the `others`.
+    Further fields of the model are given as `reported`.
+    """
+    solver, compiled = fit.solver, fit.problem.compiled
+    statistics = solver.lagrangian.at(training).statistics(is_exact=True)
+    functionals = compiled.functionals(statistics)
+    record = Record(
+        iteration=len(solver.history),
+        rounds=rounds,
+        objective=solver.lagrangian.objective(statistics),
+        error=np.nan,
+        rates=compiled.rows_of(functionals),
+        functionals=functionals,
+        bounds=solver.bounds,
+        multipliers=solver.multipliers,
+        bregman=np.nan,
+        seconds=solver.elapsed,
+    )
+    rows, score = (fit.training_rows(), training) if held_out is None else held_out
+    layout = ReportLayout(compiled, fit.evaluation_sets)
+    model = FinalModel(rounds, np.zeros(1), layout, affine, rows=rows, score=score, **reported)
+    model.record = record
+    if not compiled.constraints:  # Ridge regression has other losses, too.
+        return model
+    outcome = _measure_predictions(rows, score)
+    if rows.source == TRAINING_ROWS:
+        model.functionals, model.training_intervals = outcome.functionals, outcome.intervals
+        return model
+    if others is not None:
+        outcome = outcome.complete_by(
+            layout.lay_out(_measure_predictions(*others)), layout.compiled
+        )
+    elif model.certified is None:  # There are no other rows but those of the trees.
+        outcome = outcome.leave_out_incomplete(layout.spread(functionals), layout.compiled)
+    model.functionals, model.outcome = functionals, outcome
+    return model
+
+
+def _measure_predictions(rows: PredictedRows, score: Array) -> Outcome:
+    """Measure the constraints by the scores of a regressor."""
+    functionals, intervals, of_functionals = rows.intervals(score)
+    sources = np.full(len(rows.compiled.constraints), rows.source, dtype=object)
+    sampled = Sampled(intervals, of_functionals)
+    return Outcome(functionals, intervals, of_functionals, sources, sampled)
+
+
+def report(
+    estimator: Any, fit: ConstrainedFit, model: FinalModel, rounds: int | None = None
+) -> Feasibility:
+    """Set the fitted attributes that report on the constraints, and return the verdicts.
+
+    `rounds` are those that were trained; by default those of the solver.
+    """
+    layout, outcome = model.layout, model.outcome
+    functionals = layout.spread(model.functionals)
+    if outcome is not None:
+        outcome = layout.lay_out(outcome)
+        if model.feasibility is None:  # The only other rows are those of the trees.
+            outcome = outcome.leave_out_incomplete(functionals, layout.compiled)
+        model.outcome = outcome
+    feasibility = assess_as_reported(fit, model, rounds)
+    set_reports(
+        estimator, layout.compiled, functionals, model.record.multipliers, outcome, feasibility,
+        ("error", feasibility.error), feasibility.plain,
+    )  # fmt: skip
+    _report_fit(estimator, fit, model)
+    estimator.unseen_accuracy_ = UNKNOWN if outcome is None else outcome.accuracy
+    return feasibility
+
+
+def report_regressor(
+    estimator: Any, fit: RegressionFit, model: FinalModel, rounds: int | None = None
+) -> Feasibility:
+    """Set the fitted attributes that report on the constraints, as :func:`report` does."""
+    layout, outcome, record, rows = model.layout, model.outcome, model.record, model.rows
+    uncertified: tuple[Constraint, ...] = ()
+    p_value, level, cost = np.nan, np.nan, model.cost
+    if (certified := model.certified) is not None:
+        missing = np.flatnonzero(certified.p_values > certified.level)
+        uncertified = tuple(rows.compiled.constraints[j] for j in missing)
+        p_value, level = float(certified.p_values.max()), certified.level
+    # Whether the constraints cost most of what the model explains beyond the mean target.
+    gain, left = 1.0 - cost.unconstrained_error, 1.0 - cost.error
+    is_fragile = gain > 2.0 * cost.noise and cost.is_costly and left < FRAGILE_GAIN * gain
+    doubt = describe_missing_guarantee("high_probability") if uncertified else ""
+    feasibility = replace(
+        assess_as_reported(fit, model, rounds, doubt),
+        conflict=uncertified, p_value=p_value, level=level, source=rows.source,
+        n_rows=rows.cells.n_rows, is_fragile=bool(is_fragile), cost=cost, plain=fit.measured.plain,
+    )  # fmt: skip
+    plain = None
+    if rows.plain_score is not None:
+        statistics = rows.lagrangian.at(rows.plain_score).statistics(is_exact=True)
+        values = rows.compiled.values(rows.compiled.functionals(statistics))
+        plain = PlainModel(float(statistics.loss[0]), values)
+    set_reports(
+        estimator, layout.compiled, layout.spread(record.functionals), record.multipliers,
+        None if outcome is None else layout.lay_out(outcome), feasibility,
+        ("loss", rows.measure_scores(model.score)[0]), plain,
+    )  # fmt: skip
+    _report_fit(estimator, fit, model, outcome)
+    estimator.history_ = estimator.history_.drop(columns="error")
+    estimator.unseen_r2_ = UNKNOWN
+    if outcome is not None:  # R^2, with a normal interval of the mean squared loss.
+        problem = rows.lagrangian.rows
+        square = (rows.targets - rows.objective.predict(np.asarray(model.score, np.float64))) ** 2
+        weight = problem.objective_weight / problem.total_weight
+        loss = float(weight @ square)
+        half = 1.96 * float(np.sqrt(weight**2 @ (square - loss) ** 2))
+        estimate = Estimate(loss, loss - half, loss + half)
+        estimator.unseen_r2_ = determination(estimate, problem.scale)
+    estimator.adjustment_ = model.affine.as_series()
+    if (offsets := model.offsets) is not None:
+        groups, shift = offsets.groups_of(fit.data.rows), np.array([model.affine.shift])
+        estimator.group_shifts_ = tabulate_shifts(shift, offsets, groups)
+    return feasibility
+
+
+def warn(fit: ConstrainedFit, model: FinalModel, feasibility: Feasibility) -> None:
+    """Warn of constraints that are violated, costly or in doubt; raise if the user asked so."""
+    violations = model.mixture_violations
+    if violations is not None and (violations > MAX_MIXTURE_VIOLATION).any():
+        worst = int(violations.argmax())
+        issue_warning(
+            f"No mixture of this model's prefixes meets all constraints: the one returned "
+            f"violates {fit.problem.compiled.rows[worst]} by {violations[worst]:.3g}. Relax the "
+            f"bounds, or use iterate='last', which moves the threshold as well.",
+            "GC106",
+        )
+    feasibility.warn(raises=fit.options.on_infeasible == "raise")
+
+
+def assess_as_reported(
+    fit: ConstrainedFit, model: FinalModel, rounds: int | None, doubt: str = ""
+) -> Feasibility:
+    """Assess each constraint by the rows that are reported.
+
+    These are the rows that the model was assessed by, an evaluation set of the user, or the
+    training rows if no others were measured. `rounds` are those that were trained, by default
+    those of the solver, and `doubt` is what is said against all verdicts.
+    """
+    found, compiled = model.feasibility, fit.problem.compiled
+    if found is None:
+        n_rows, error = fit.problem.cells.n_rows, model.record.error
+        unknown = (None, np.nan, np.nan)
+        few = model.too_few_rows
+        found = Feasibility((), (), few, (), error, *unknown, TRAINING_ROWS, n_rows)
+    every = range(len(compiled.constraints))
+    rules = tuple(_assess_rule(fit, model, found, j, doubt) for j in every)
+    drift = () if model.periods is None else drifting(model.periods)
+    return replace(
+        found,
+        rules=rules,
+        drifting=tuple(rule for rule in rules if str(rule.constraint) in drift),
+        rounds_trained=fit.solver.rounds if rounds is None else rounds,
+        rounds_asked=fit.library.n_rounds,
+    )
+
+
+def _assess_rule(
+    fit: ConstrainedFit, model: FinalModel, found: Feasibility, j: int, doubt: str
+) -> ConstraintResult:
+    """Assess one constraint by the rows that are reported."""
+    compiled, outcome, source = fit.problem.compiled, model.outcome, TRAINING_ROWS
+    rows = fit.problem.cells, compiled
+    value = float(compiled.values(model.functionals)[j])
+    interval = np.full(2, np.nan)
+    if model.training_intervals is not None:
+        interval = model.training_intervals[j]
+    if outcome is not None and (
+        model.feasibility is not None or not np.isnan(model.layout.values(outcome)[j])
+    ):
+        source, interval = outcome.sources[j], outcome.intervals[j]
+        if found.rules and source == found.source:
+            return found.rules[j]
+        value = float(model.layout.values(outcome)[j])
+        known = [*fit.reporting_rows, *([fit.certification] if fit.certification else [])]
+        held = next(held for held in known if held.source == source)
+        rows = held.cells, held.compiled
+    constraint = compiled.constraints[j]
+    few = [rate.reason for rate in model.too_few_rows if rate.constraint == constraint]
+    estimate = Estimate(value, *map(float, interval))
+    result = assess_constraint(
+        rows, j, estimate, source, doubt=few[0] if few else doubt,
+        conflict=found.conflict_of(constraint),
+    )  # fmt: skip
+    if found.rules:
+        return replace(found.rules[j], **estimate._asdict(), verdict=result.verdict)
+    return result
+
+
+def _report_fit(
+    estimator: Any, fit: ConstrainedFit, model: FinalModel, outcome: Outcome | None = None
+) -> None:
+    """Set the fitted attributes about multipliers and iterations.
+
+    The history has one row per outer iteration, and a last one for the returned model. The rows of
+    evidence know the returned model by its rounds, unless there is an `outcome` of it.
+    """
+    final, layout, compiled = model.record, model.layout, fit.problem.compiled
+    estimator.small_groups_ = small_groups_frame(compiled)
+    if model.periods is not None:
+        estimator.period_report_ = model.periods
+    estimator.stopping_message_ = fit.notifier.message
+    found = pd.Series(final.multipliers, list(compiled.rows), name="multiplier")
+    estimator.multipliers_ = found.reindex(compiled.all_rows, fill_value=0.0)
+    records = [*(r for r in fit.solver.history if r.rounds < final.rounds), final]
+    held_out = None
+    if known := fit.reporting_rows:
+        tables = [np.array([rows.values(r.rounds) for r in records]) for rows in known]
+        if outcome is None:
+            last = [layout.spread(rows.functionals_after(final.rounds)) for rows in known]
+            is_elsewhere = find_incomplete(layout.compiled, last[0], last[-1])
+        else:
+            is_elsewhere = outcome.sources == known[-1].source
+        held_out = np.where(is_elsewhere, tables[-1], tables[0])
+        if outcome is not None:
+            held_out[-1] = layout.values(outcome)
+    estimator.history_ = history_frame(records, fit.solver.lagrangian.constraints, held_out)

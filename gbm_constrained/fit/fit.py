@@ -30,7 +30,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Number
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
@@ -52,11 +52,35 @@ from gbm_constrained.data.validation import (
     check_sensitive_sets,
     refuse_strange,
 )
-from gbm_constrained.decision.choose import FoldScores, match_positive_rate, tightened_bounds
+from gbm_constrained.decision.choose import (
+    VIOLATION_PRICE,
+    FoldScores,
+    choose_for_groups,
+    match_positive_rate,
+    tightened_bounds,
+)
 from gbm_constrained.decision.evaluation_set import EvaluationSet, PlainModel, ScoredRows
-from gbm_constrained.decision.groups import GroupOffsets, choose_for_groups, number_of
-from gbm_constrained.decision.guarantees import GuaranteeRequest, check_guarantee, smallest_values
+from gbm_constrained.decision.groups import GroupOffsets, number_of
+from gbm_constrained.decision.guarantees import (
+    GuaranteeRequest,
+    check_guarantee,
+    check_observed,
+    smallest_values,
+    tighten_for_certificate,
+)
+from gbm_constrained.decision.regression import (
+    Affine,
+    AffineChoice,
+    Criterion,
+    PredictedRows,
+    choose_affine,
+    credible_rows,
+    find_largest_multipliers,
+    find_prices,
+    list_group_shifts,
+)
 from gbm_constrained.decision.violations import standard_errors
+from gbm_constrained.evaluation.verdicts import TRAINING_ROWS
 from gbm_constrained.fit.callbacks import (
     CALLBACK,
     CallbackNotifier,
@@ -96,7 +120,8 @@ from gbm_constrained.fit.problem import (
     has_many_rows,
 )
 from gbm_constrained.problem.lagrangian import Lagrangian
-from gbm_constrained.problem.linear_constraints import LinearConstraints, find_levels
+from gbm_constrained.problem.linear_constraints import LinearConstraints, find_first, find_levels
+from gbm_constrained.problem.regression import RegressionLagrangian
 from gbm_constrained.solvers.base import Record, Solver
 from gbm_constrained.statistics.counts import CellCounts
 
@@ -263,9 +288,9 @@ def weight_of_rows(sample_weight: Any, y: Any) -> Any:
 def _refuse_tables(compiled: LinearConstraints) -> None:
     """Refuse pair rates and calibration errors where decisions alone are moved."""
     for constraint in compiled.constraints:
-        if constraint.is_calibration:
+        if "residual" in constraint.kinds:
             why = "is about probabilities, which no threshold changes"
-        elif constraint.is_pair:
+        elif "pair" in constraint.kinds:
             why = "compares scores, whose order no threshold changes"
         else:
             continue
@@ -314,7 +339,7 @@ class Measured:
 
 
 class FoldGrowth:
-    """Grows sets of boosters on the same folds, and chooses the set that the model follows.
+    """Grows sets of boosters on the same folds, one of which the model then follows.
 
     Parameters
     ----------
@@ -345,48 +370,11 @@ class FoldGrowth:
         self.rows = np.sort(np.concatenate([fold.held for fold in folds]))
         self.problem.check_has_weight([self.rows, *(fold.training for fold in folds)])
         n_trained = np.array([sum(fold.training.size for fold in folds)], dtype=np.float64)
-        self._n_trained = float(self.problem.cells.reduce_sum(n_trained)[0])
+        self.n_trained = float(self.problem.cells.reduce_sum(n_trained)[0])
         self.plain: PlainModel | None = None
         self.plain_boosters: Grown | None = None
         self._n_grown, self._longest = 0, 0
         self._clock: MeasuringClock
-
-    def find_best(self) -> Grown:
-        """Grow boosters, and others if these cost more errors than the constraints should."""
-        fit, options = self.fit, self.fit.options
-        if fit.groups is not None:
-            return self._find_for_groups(fit.groups)
-        if options.solver == "threshold" or options.iterate not in ("last", "best"):
-            return self.grow(has_multipliers=options.solver != "threshold")
-        return search_passes(
-            self.grow,
-            functools.partial(measure_pass, options=options, certification=fit.certification),
-            has_time=self._has_time_again,
-            is_enough=self._is_enough,
-            share=self._n_trained / self.problem.cells.n_rows,
-            may_be_plain=options.solver == "auto",
-        )
-
-    def _find_for_groups(self, groups: GroupOffsets) -> Grown:
-        """Grow boosters without and with multipliers, and return those that groups need fewer of.
-
-        Where the group is at hand, thresholds of groups close most gaps without multipliers.
-        """
-        options = self.fit.options
-        kinds = {"auto": (False, True), "threshold": (False,)}.get(options.solver, (True,))
-        grown = [self.grow(has_multipliers=kinds[0])]
-        if len(kinds) > 1 and self._has_time_again():
-            others = self.grow(has_multipliers=kinds[1])
-            grown += [others] * (others[0].rounds == grown[0][0].rounds)
-        costs = [
-            choose_for_groups(
-                ScoredRows(rows.credible, boosters.held_margin),
-                options.prefixes(boosters.rounds),
-                groups,
-            )[0].loss
-            for boosters, rows in grown
-        ]
-        return grown[int(np.argmin(costs))]
 
     def grow(
         self,
@@ -410,10 +398,58 @@ class FoldGrowth:
             Log-odds that the objective adds to the second class.
         """
         fit, problem, n_rows = self.fit, self.problem, self.problem.cells.n_rows
+        n_rounds, per_iteration = fit.library.n_rounds, fit.options.rounds_per_iteration
+        notifier, file, position = fit.notifier, fit.checkpoint, self._n_grown
         clock = self._clock = MeasuringClock(
-            fit.notifier.limit, n_rows / self._n_trained, fit.options.rounds_per_iteration
+            notifier.limit, n_rows / self.n_trained, per_iteration
         )
-        given = problem.data.given_folds
+        boosters = self._begin(start, fixed, log_odds, has_multipliers=has_multipliers)
+        notifier.begin_pass(len(boosters.members))
+        self._n_grown += 1
+        if file is not None and position < len(file.passes):
+            state = file.passes[position]
+            boosters.restore(state["boosters"])
+            notifier.restore(state["notifier"])
+            clock.restore(state["seconds"])
+        else:
+            try:
+                boosters.grow(
+                    n_rounds, per_iteration, lambda at: notifier.is_over(at) or clock.is_over(at)
+                )
+            finally:
+                fit.hide_progress()
+            if file is not None:
+                state = {"boosters": boosters.state(), "notifier": notifier.state()}
+                file.save({**state, "seconds": clock.spent})
+        if boosters.rounds < self._longest and not notifier.is_over(boosters.rounds):
+            self._give_up(is_first=self._n_grown == 2)  # Cut earlier than those before.
+        self._longest = max(self._longest, boosters.rounds)
+        boosters.release()  # Other boosters may follow, and the model of all rows does.
+        solver, targets = boosters.controller.solver, problem.data.targets
+        cells = solver.lagrangian.cells
+        held_out = problem.hold_out(
+            cells,
+            problem.compiled.on(cells),
+            self.source,
+            None if targets is None else targets[self.rows],
+            folds=boosters.positions,
+            holds_groups=fit.certification is not None,
+        )
+        held_out.functionals_in = {r.rounds: r.functionals for r in solver.history}
+        if not has_multipliers:
+            margin = boosters.held_margin(boosters.rounds)
+            self.plain = PlainModel(
+                held_out.error(held_out.decisions(margin)),
+                held_out.compiled.values(held_out.functionals(margin)),
+            )
+            self.plain_boosters = boosters, held_out
+        return boosters, held_out
+
+    def _begin(
+        self, start: Float | None, fixed: Bool | None, log_odds: float, *, has_multipliers: bool
+    ) -> FoldBoosters:
+        """Make a set of boosters with their solvers; the parameters are those of :meth:`grow`."""
+        fit, problem, given = self.fit, self.problem, self.problem.data.given_folds
         lagrangian = problem.lagrangian(
             self.rows,
             is_restricted=True,
@@ -430,47 +466,19 @@ class FoldGrowth:
         if has_multipliers:
             controller.bounds_at = fit.bounds_at(lagrangian)
             controller.attainable = fit.attainable_bounds(lagrangian)
-
-        def make_follower(fold: Fold) -> Solver:
-            return fit.make_solver(
-                problem.lagrangian(fold.training, log_odds=log_odds),
-                schedule=controller.path,
-                # Optimism alone needs the rates on the rows that the boosters are grown on.
-                has_rates=bool(problem.compiled.must_reward_errors.any()),
-            )
-
-        members = [
-            self.factory(fold, make_follower(fold) if has_multipliers else None)
-            for fold in self.folds
-        ]
+        members = []
+        for fold in self.folds:
+            follower = None
+            if has_multipliers:
+                follower = fit.make_solver(
+                    problem.lagrangian(fold.training, log_odds=log_odds),
+                    schedule=controller.path,
+                    # Optimism alone needs the rates on the rows that the boosters are grown on.
+                    has_rates=bool(problem.compiled.must_reward_errors.any()),
+                )
+            members.append(self.factory(fold, follower))
         kept = fit.options.prefixes(fit.library.n_rounds).candidates  # A choice may look at them.
-        boosters = FoldBoosters(controller, self.folds, members, n_rows, kept, log_odds)
-        fit.notifier.begin_pass(len(members))
-        self._grow_or_restore(boosters, clock)
-        if boosters.rounds < self._longest and not fit.notifier.is_over(boosters.rounds):
-            self._give_up(is_first=self._n_grown == 2)  # Cut earlier than those before.
-        self._longest = max(self._longest, boosters.rounds)
-        boosters.release()  # Other boosters may follow, and the model of all rows does.
-        held_out = self.hold_out(lagrangian, boosters)
-        held_out.functionals_in = {r.rounds: r.functionals for r in solver.history}
-        if not has_multipliers:
-            margin = boosters.held_margin(boosters.rounds)
-            self.plain = PlainModel(
-                held_out.error(held_out.decisions(margin)),
-                held_out.compiled.values(held_out.functionals(margin)),
-            )
-            self.plain_boosters = boosters, held_out
-        return boosters, held_out
-
-    def hold_out(self, lagrangian: Lagrangian, boosters: FoldBoosters) -> EvaluationSet:
-        """Bind the constraints to the rows that the boosters hold out."""
-        return EvaluationSet(
-            lagrangian.cells,
-            self.problem.compiled.on(lagrangian.cells),
-            self.source,
-            boosters.positions,
-            holds_groups=self.fit.certification is not None,
-        )
+        return FoldBoosters(controller, self.folds, members, problem.cells.n_rows, kept, log_odds)
 
     def follow(self, grown: Grown) -> Measured:
         """Make the solver of the model, which follows the multipliers of a set of boosters."""
@@ -497,29 +505,7 @@ class FoldGrowth:
             solver, held_out, controller, boosters, self.plain, boosters.has_multipliers
         )
 
-    def _grow_or_restore(self, boosters: FoldBoosters, clock: MeasuringClock) -> None:
-        """Grow boosters, or take them from the checkpoint of an interrupted fit."""
-        fit, file, position = self.fit, self.fit.checkpoint, self._n_grown
-        self._n_grown += 1
-        if file is not None and position < len(file.passes):
-            state = file.passes[position]
-            boosters.restore(state["boosters"])
-            fit.notifier.restore(state["notifier"])
-            clock.restore(state["seconds"])
-            return
-        try:
-            boosters.grow(
-                fit.library.n_rounds,
-                fit.options.rounds_per_iteration,
-                lambda rounds: fit.notifier.is_over(rounds) or clock.is_over(rounds),
-            )
-        finally:
-            fit.hide_progress()
-        if file is not None:
-            state = {"boosters": boosters.state(), "notifier": fit.notifier.state()}
-            file.save({**state, "seconds": clock.spent})
-
-    def _has_time_again(self) -> bool:
+    def has_time_again(self) -> bool:
         """Whether there is time for one more pass; if not, the time limit reports the lack."""
         if has_time := self._clock.has_time_again():
             return not self.fit.notifier.is_stopped
@@ -532,7 +518,7 @@ class FoldGrowth:
         limit.has_no_multipliers |= is_first
         limit.has_fewer_passes |= not is_first
 
-    def _is_enough(self, plain: Pass) -> bool:
+    def is_enough(self, plain: Pass) -> bool:
         """Whether boosters without multipliers need none beside them.
 
         Under constraints on labels and decisions alone no decisions of groups are better than a
@@ -563,7 +549,7 @@ class ConstrainedFit:
     the object is made. 4. and 5. :meth:`measure` finds the path of the multipliers. 6. The
     library trains with :attr:`solver` as its objective. 7.
     :func:`~gbm_constrained.fit.finalize.finalize` chooses the decision. 8.
-    :func:`~gbm_constrained.fit.fitted_report.report` sets the fitted attributes.
+    :func:`~gbm_constrained.fit.finalize.report` sets the fitted attributes.
 
     Parameters
     ----------
@@ -606,10 +592,6 @@ class ConstrainedFit:
         Whether training starts from scores of the user that ``predict`` does not add.
     """
 
-    problem_class: ClassVar[type[FitProblem]] = FitProblem
-    growth_class: ClassVar[type[FoldGrowth]] = FoldGrowth
-    check_guarantee: ClassVar[Callable[..., None]] = staticmethod(check_guarantee)
-
     def __init__(
         self,
         options: SolverOptions,
@@ -631,7 +613,7 @@ class ConstrainedFit:
             library.learning_rate,
         )
         self.library, self.progress = library, progress
-        self.options, self.problem = self.problem_class.of(options, arguments, library)
+        self.options, self.problem = FitProblem.of(options, arguments, library)
         self.data: FitData = self.problem.data
         options, compiled = self.options, self.problem.compiled
         options.method.check_problem(compiled, options.iterate)
@@ -643,7 +625,7 @@ class ConstrainedFit:
             prefixes = options.prefixes(library.n_rounds)
             fraction, delta = options.calibration_fraction, options.delta
             asked = GuaranteeRequest(str(options.guarantee), fraction, delta, prefixes)
-            self.check_guarantee(self.certification, compiled, asked)
+            check_guarantee(self.certification, compiled, asked)
         self.groups: GroupOffsets | None = None
         if options.group_parameter is not None:
             self.groups = begin_groups(self.problem, options.group_parameter, library)
@@ -725,8 +707,8 @@ class ConstrainedFit:
             folds, source = divide_into_folds(
                 self.data, self.problem.cells, self.options, is_holdout=kind == "holdout"
             )
-            growth = self.growth_class(self, make_factory(), folds, source)
-            self.measured = growth.follow(growth.find_best())
+            growth = FoldGrowth(self, make_factory(), folds, source)
+            self.measured = growth.follow(self.find_best(growth))
         elif self.checkpoint is not None:
             raise ValueError(
                 "checkpoint= saves the boosters of the folds, and this fit has none: it measures "
@@ -738,6 +720,43 @@ class ConstrainedFit:
         else:
             self.measured = Measured(self.make_solver(self.problem.lagrangian()))
             self.notify_of(self.solver, "training", "training rows")
+
+    def find_best(self, growth: FoldGrowth) -> Grown:
+        """Grow boosters, and others if these cost more errors than the constraints should."""
+        options = self.options
+        if self.groups is not None:
+            return self._find_for_groups(growth, self.groups)
+        if options.solver == "threshold" or options.iterate not in ("last", "best"):
+            return growth.grow(has_multipliers=options.solver != "threshold")
+        return search_passes(
+            growth.grow,
+            functools.partial(measure_pass, options=options, certification=self.certification),
+            has_time=growth.has_time_again,
+            is_enough=growth.is_enough,
+            share=growth.n_trained / self.problem.cells.n_rows,
+            may_be_plain=options.solver == "auto",
+        )
+
+    def _find_for_groups(self, growth: FoldGrowth, groups: GroupOffsets) -> Grown:
+        """Grow boosters without and with multipliers, and return those that groups need fewer of.
+
+        Where the group is at hand, thresholds of groups close most gaps without multipliers.
+        """
+        options = self.options
+        kinds = {"auto": (False, True), "threshold": (False,)}.get(options.solver, (True,))
+        grown = [growth.grow(has_multipliers=kinds[0])]
+        if len(kinds) > 1 and growth.has_time_again():
+            others = growth.grow(has_multipliers=kinds[1])
+            grown += [others] * (others[0].rounds == grown[0][0].rounds)
+        costs = [
+            choose_for_groups(
+                ScoredRows(rows.credible, boosters.held_margin),
+                options.prefixes(boosters.rounds),
+                groups,
+            ).loss
+            for boosters, rows in grown
+        ]
+        return grown[int(np.argmin(costs))]
 
     def resolve_measurement(self) -> Literal["train", "evaluation set"] | Dividing:
         """Resolve ``measure_on`` to the rows by which constraints are measured.
@@ -828,6 +847,121 @@ class ConstrainedFit:
         """Find what early stopping on the constraints compares, by the scores after a round."""
         is_shifted = self.measured.rows is not None and self.options.iterate != "randomized"
         return find_merit(held, margin, is_shifted=is_shifted)
+
+
+class RegressionFit(ConstrainedFit):
+    """One constrained fit of a regressor; see :class:`ConstrainedFit`."""
+
+    certification: PredictedRows | None
+
+    def make_solver(self, lagrangian: Lagrangian, **others: Any) -> Solver:
+        """Make a solver; multipliers of boosters are worth the price of violations at most."""
+        if not self.library.is_linear and self.certification is None:
+            assert isinstance(lagrangian, RegressionLagrangian)
+            others = {"largest": find_largest_multipliers(lagrangian.rows), **others}
+        return super().make_solver(lagrangian, **others)
+
+    def aim_at(self, compiled: LinearConstraints) -> LinearConstraints:
+        """Give constraints the bounds that training aims at: tighter ones for a guarantee."""
+        if self.certification is None:
+            return compiled
+        return tighten_for_certificate(compiled, self.certification, self.options.delta)
+
+    def bounds_at(self, lagrangian: Lagrangian) -> BoundsAt:
+        """Move the multipliers towards the bounds that training aims at."""
+        bounds = self.aim_at(lagrangian.constraints).b
+        return lambda record: bounds
+
+    def find_best(self, growth: FoldGrowth) -> Grown:
+        """Grow boosters, and return those that the criterion prefers, with the best map.
+
+        Boosters without multipliers come first. They say how far each group acts, and how much the
+        constraints cost if their scores are mapped. If it is more than sampling error, boosters
+        follow whose multipliers move, from the prices of shifts of groups on.
+        """
+        start = np.zeros(len(growth.problem.compiled))
+        everything = np.ones(start.size, dtype=bool)
+        plain = growth.grow(has_multipliers=True, start=start, fixed=everything)
+        held_out: Any = plain[1]
+        if growth.problem.half is None:  # Groups act as far as rows tell them from the others.
+            held_out.half = credible_rows(held_out, plain[0].held_margin(plain[0].rounds))
+            growth.problem = replace(growth.problem, half=held_out.half)
+        rows, score = self._held_out(plain)
+        criterion = Criterion.from_rows(rows, score)
+        identity = AffineChoice(Affine(), *rows.measure_scores(score))
+        values = held_out.compiled.values(
+            held_out.compiled.functionals(held_out.lagrangian.at(score).statistics(is_exact=True))
+        )
+        growth.plain = PlainModel(identity.loss, values)
+        found, passes = [identity, self._choose(plain, criterion)], [plain, plain]
+        best = found[criterion.best_of(found)]
+        more, noise = rows.compare_losses(best.apply(score, rows.cells.rows), score)
+        is_cheap = (best.violations <= ROUNDING).all() and more <= noise
+        if not is_cheap and growth.has_time_again():
+            given = growth.problem.initial_multipliers(self.options.method.start)
+            prices = find_prices(rows, score, criterion) if given is None else given
+            passes.append(growth.grow(has_multipliers=True, start=prices))
+            found.append(self._choose(passes[-1], criterion))
+        chosen = criterion.best_of(found)
+        boosters, held_out = passes[chosen]
+        held_out.choices[boosters.rounds] = found[chosen]
+        held_out.plain_score = score
+        return passes[chosen]
+
+    def _choose(self, grown: Grown, criterion: Criterion) -> AffineChoice:
+        """Choose the map of the boosters' scores by the rows that they hold out.
+
+        The rows keep the choice for the model of all rows.
+        """
+        choice = self.choose_map(*self._held_out(grown), criterion)
+        choices: dict[int, Any] = grown[1].choices
+        choices[grown[0].rounds] = choice
+        return choice
+
+    def _held_out(self, grown: Grown) -> tuple[PredictedRows, Array]:
+        """Give the held-out rows the bounds that training aims at; the scores come second."""
+        boosters, rows = grown
+        credible: Any = rows.credible
+        aimed = credible.with_bounds(self.aim_at(credible.compiled).b)
+        return aimed, boosters.held_margin(boosters.rounds)
+
+    def choose_map(
+        self, rows: PredictedRows, score: Array, criterion: Criterion | None = None
+    ) -> AffineChoice:
+        """Choose scale and shift of scores by rows, or shifts of groups if these may decide.
+
+        The `criterion` is by default that of these scores.
+        """
+        criterion = Criterion.from_rows(rows, score) if criterion is None else criterion
+        choice = choose_affine(rows, score, criterion.pick_map, has_scale=self.library.has_scale)
+        if self.groups is None:
+            return choice
+        found = list_group_shifts(rows, score, choice, self.groups, criterion)
+        return found[criterion.best_of(found)]
+
+    def measure(self, *args: Any, **options: Any) -> None:
+        """Find the path of the multipliers, and refuse stated ranges that held-out rows leave."""
+        super().measure(*args, **options)
+        rows, boosters = self.measured.rows, self.measured.boosters
+        if self.certification is not None and boosters is not None:
+            assert isinstance(rows, PredictedRows)
+            check_observed(rows, boosters.held_margin(boosters.rounds))
+
+    def find_merit(self, held: EvaluationSet, margin: Array) -> RoundMerit:
+        """Find the mean loss of the scores with the price of their violation, in it."""
+        assert isinstance(held, PredictedRows)
+        criterion = Criterion.from_rows(held, margin)
+        loss, violations = held.measure_scores(margin)
+        left = criterion.weights * np.maximum(violations - criterion.errors, 0.0)
+        first = violations[find_first(held.compiled)].max(initial=-np.inf)
+        price = VIOLATION_PRICE * left.max(initial=0.0)
+        return RoundMerit(float(criterion.share(loss)) + float(price), float(first))
+
+    def training_rows(self) -> Any:
+        """Bind the constraints to the training rows, to report on them."""
+        cells = self.problem.cells
+        compiled = self.problem.compiled.on(cells)
+        return self.problem.hold_out(cells, compiled, TRAINING_ROWS, self.data.targets)
 
 
 def _refuse_without_held_out_rows(options: SolverOptions) -> None:

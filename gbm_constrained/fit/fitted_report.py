@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import pandas as pd
 from sklearn.exceptions import NotFittedError
 
-from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.checking import check_constraints
-from gbm_constrained.decision.evaluation_set import (
-    UNKNOWN,
-    Estimate,
-    Outcome,
-    PlainModel,
-    find_incomplete,
-)
+from gbm_constrained.decision.evaluation_set import Outcome, PlainModel
 from gbm_constrained.evaluation.assessment import Feasibility
-from gbm_constrained.evaluation.audit import (
-    constraints_frame,
-    costs_frame,
-    drifting,
-    groups_frame,
-    history_frame,
-    small_groups_frame,
-)
-from gbm_constrained.evaluation.verdicts import (
-    TRAINING_ROWS,
-    ConstraintResult,
-    assess_constraint,
-)
-from gbm_constrained.fit.finalize import MAX_MIXTURE_VIOLATION, FinalModel, ReportLayout
-from gbm_constrained.fit.fit import ConstrainedFit
+from gbm_constrained.evaluation.audit import constraints_frame, costs_frame, groups_frame
+from gbm_constrained.evaluation.verdicts import TRAINING_ROWS
 from gbm_constrained.problem.linear_constraints import LinearConstraints
-from gbm_constrained.solvers.base import Record
 
 
 class FittedAttribute:
@@ -232,142 +208,6 @@ def set_reports(
         compiled.names, name, PlainModel(value, values), plain, source
     )
     estimator.feasibility_ = feasibility
-
-
-def set_fit(
-    estimator: Any, fit: ConstrainedFit, multipliers: Float, periods: pd.DataFrame | None
-) -> None:
-    """Set the fitted attributes of a fit by multipliers."""
-    compiled = fit.problem.compiled
-    estimator.small_groups_ = small_groups_frame(compiled)
-    if periods is not None:
-        estimator.period_report_ = periods
-    estimator.stopping_message_ = fit.notifier.message
-    found = pd.Series(multipliers, list(compiled.rows), name="multiplier")
-    estimator.multipliers_ = found.reindex(compiled.all_rows, fill_value=0.0)
-
-
-def report(
-    estimator: Any, fit: ConstrainedFit, model: FinalModel, rounds: int | None = None
-) -> Feasibility:
-    """Set the fitted attributes that report on the constraints, and return the verdicts.
-
-    `rounds` are those that were trained; by default those of the solver.
-    """
-    assert model.record is not None
-    assert model.functionals is not None
-    layout, outcome, multipliers = model.layout, model.outcome, model.record.multipliers
-    functionals = layout.spread(model.functionals)
-    if outcome is not None:
-        outcome = layout.lay_out(outcome)
-        if model.feasibility is None:  # The only other rows are those of the trees.
-            outcome = outcome.leave_out_incomplete(functionals, layout.compiled)
-    feasibility = assess_as_reported(fit, replace(model, outcome=outcome), rounds)
-    set_reports(
-        estimator, layout.compiled, functionals, multipliers, outcome, feasibility,
-        ("error", feasibility.error), feasibility.plain,
-    )  # fmt: skip
-    set_fit(estimator, fit, multipliers, model.periods)
-    estimator.history_ = make_history(fit, layout, model.record)
-    estimator.unseen_accuracy_ = UNKNOWN if outcome is None else outcome.accuracy
-    return feasibility
-
-
-def warn(fit: ConstrainedFit, model: FinalModel, feasibility: Feasibility) -> None:
-    """Warn of constraints that are violated, costly or in doubt; raise if the user asked so."""
-    violations = model.mixture_violations
-    if violations is not None and (violations > MAX_MIXTURE_VIOLATION).any():
-        worst = int(violations.argmax())
-        issue_warning(
-            f"No mixture of this model's prefixes meets all constraints: the one returned "
-            f"violates {fit.problem.compiled.rows[worst]} by {violations[worst]:.3g}. Relax the "
-            f"bounds, or use iterate='last', which moves the threshold as well.",
-            "GC106",
-        )
-    feasibility.warn(raises=fit.options.on_infeasible == "raise")
-
-
-def assess_as_reported(
-    fit: ConstrainedFit, model: FinalModel, rounds: int | None, doubt: str = ""
-) -> Feasibility:
-    """Assess each constraint by the rows that are reported.
-
-    These are the rows that the model was assessed by, an evaluation set of the user, or the
-    training rows if no others were measured. `rounds` are those that were trained, by default
-    those of the solver, and `doubt` is what is said against all verdicts.
-    """
-    found, compiled = model.feasibility, fit.problem.compiled
-    if found is None:
-        assert model.record is not None
-        n_rows, error = fit.problem.cells.n_rows, model.record.error
-        unknown = (None, np.nan, np.nan)
-        few = model.too_few_rows
-        found = Feasibility((), (), few, (), error, *unknown, TRAINING_ROWS, n_rows)
-    every = range(len(compiled.constraints))
-    rules = tuple(_assess_rule(fit, model, found, j, doubt) for j in every)
-    drift = () if model.periods is None else drifting(model.periods)
-    return replace(
-        found,
-        rules=rules,
-        drifting=tuple(rule for rule in rules if str(rule.constraint) in drift),
-        rounds_trained=fit.solver.rounds if rounds is None else rounds,
-        rounds_asked=fit.library.n_rounds,
-    )
-
-
-def _assess_rule(
-    fit: ConstrainedFit, model: FinalModel, found: Feasibility, j: int, doubt: str
-) -> ConstraintResult:
-    """Assess one constraint by the rows that are reported."""
-    compiled, outcome, source = fit.problem.compiled, model.outcome, TRAINING_ROWS
-    rows = fit.problem.cells, compiled
-    assert model.functionals is not None
-    value = float(compiled.values(model.functionals)[j])
-    interval = np.full(2, np.nan)
-    if model.training_intervals is not None:
-        interval = model.training_intervals[j]
-    if outcome is not None and (
-        model.feasibility is not None or not np.isnan(model.layout.values(outcome)[j])
-    ):
-        source, interval = outcome.sources[j], outcome.intervals[j]
-        if found.rules and source == found.source:
-            return found.rules[j]
-        value = float(model.layout.values(outcome)[j])
-        known = [*fit.reporting_rows, *([fit.certification] if fit.certification else [])]
-        held = next(held for held in known if held.source == source)
-        rows = held.cells, held.compiled
-    constraint = compiled.constraints[j]
-    few = [rate.reason for rate in model.too_few_rows if rate.constraint == constraint]
-    estimate = Estimate(value, *map(float, interval))
-    result = assess_constraint(
-        rows, j, estimate, source, doubt=few[0] if few else doubt,
-        conflict=found.conflict_of(constraint),
-    )  # fmt: skip
-    if found.rules:
-        return replace(found.rules[j], **estimate._asdict(), verdict=result.verdict)
-    return result
-
-
-def make_history(
-    fit: ConstrainedFit, layout: ReportLayout, final: Record, outcome: Outcome | None = None
-) -> pd.DataFrame:
-    """Make a table with one row per outer iteration, and a last one for the returned model.
-
-    The rows of evidence know the returned model by its rounds, unless there is an `outcome` of it.
-    """
-    records = [*(r for r in fit.solver.history if r.rounds < final.rounds), final]
-    held_out = None
-    if known := fit.reporting_rows:
-        tables = [np.array([rows.values(r.rounds) for r in records]) for rows in known]
-        if outcome is None:
-            last = [layout.spread(rows.functionals_after(final.rounds)) for rows in known]
-            is_elsewhere = find_incomplete(layout.compiled, last[0], last[-1])
-        else:
-            is_elsewhere = outcome.sources == known[-1].source
-        held_out = np.where(is_elsewhere, tables[-1], tables[0])
-        if outcome is not None:
-            held_out[-1] = layout.values(outcome)
-    return history_frame(records, fit.solver.lagrangian.constraints, held_out)
 
 
 def with_constraints(tags: Any, constraints: Any, positive: Any = None) -> Any:

@@ -29,7 +29,6 @@ from gbm_constrained.metrics.base import BoundMetric, MetricLoss
 from gbm_constrained.metrics.callables import FunctionMetric, check_convexity
 from gbm_constrained.metrics.reading import RateMetric
 from gbm_constrained.problem.compiler import Coefficients, JointCells, compile_constraints
-from gbm_constrained.problem.functionals import SmallGroupWarning
 from gbm_constrained.problem.linear_constraints import LinearConstraints, find_half
 from gbm_constrained.reductions.methods import ZeroDenominatorError, check_reduction
 from gbm_constrained.reductions.mixtures import MixtureProgramme
@@ -130,7 +129,7 @@ class MetricProblem:
         data = divide_as_given(data.without_other_data_sets(every), options)
         own = tuple(one for one in options.constraints if not one.is_always_met)
         try:
-            found = _bind(own, bound, data.rows, warning=SmallGroupWarning("", "small_groups_"))
+            found = _bind(own, bound, data.rows, warning=("", "small_groups_"))
         except ValueError as error:
             if not any(str(one) in str(error) for one in bound.constraints):
                 raise
@@ -171,7 +170,7 @@ class MetricProblem:
         at = slice(spans[0].start, spans[-1].stop)
         terms = [term for c in self.metric.constraints for term in c.terms]
         unit = 0.0
-        if self.metric.kind == "linear" and any(term.event.is_cost for term in terms):
+        if self.metric.kind == "linear" and any(term.event.kind == "cost" for term in terms):
             parts = [part for of_one in self.compiled.terms[at] for part in of_one or ()]
             unit = float(sum(abs(part.coefficient) for part in parts))
         return MetricLoss(self.metric, at, self.compiled.constant.size, unit or 1.0)

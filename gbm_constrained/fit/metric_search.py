@@ -52,7 +52,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -93,7 +93,6 @@ from gbm_constrained.reductions.mixtures import (
 )
 from gbm_constrained.reductions.plug_in import (
     PlugIn,
-    PooledOracle,
     improve_rule,
     list_rules_between,
     mean_costs,
@@ -239,11 +238,17 @@ class MetricSearch:
             All rules that were found on the way, and the constant ones. Counted by labels, no
             rule of a finite cost may satisfy constraints that a constant decision satisfies.
         """
-        oracle = PooledOracle(self.oracle.by_probabilities())
-        found = self.minimise(self.held.programme(), oracle, "probabilities")
+        exact, answers = self.oracle.by_probabilities(), list[Float]()
+
+        def answer(cost: Float) -> tuple[Float, Float]:
+            costs, u = exact.minimise(cost)
+            answers.append(costs)
+            return costs, u
+
+        found = self.minimise(self.held.programme(), answer, "probabilities")
         joint = self.held.problem.joint
         constant = 1.0 - np.eye(joint.n_classes)
-        rules = self.oracle.restate(oracle.answers)
+        rules = self.oracle.restate(answers)
         return found, [*rules, *(np.tile(one, (len(joint), 1)) for one in constant)]
 
     def solve(self, rules: Sequence[Float], room: Float | float = 0.0) -> RuleMixture:
@@ -259,38 +264,32 @@ class MetricSearch:
             What each row of constraints is relaxed by.
         """
         counted_by = "labels" if self.is_whole and not np.any(room) else None
-        oracle, programme, known = self.oracle, self.held.programme(room), list(rules)
-        points = [oracle.functionals(costs) for costs in known]
+        oracle, programme = self.oracle, self.held.programme(room)
+        known = self.count(rules)
         if programme.objective.kind == "linear":
             slope = programme.objective.gradient(programme.middle)
-            best = int(np.argmin(np.array(points) @ slope))
-            known.append(improve_rule(oracle, known[best], slope))
-            points.append(oracle.functionals(known[-1]))
+            best = int(np.argmin(np.array([u for _, u in known]) @ slope))
+            known += self.count([improve_rule(oracle, known[best][0], slope)])
 
         def search(start: Sequence[Float] = ()) -> RuleMixture:
             new: tuple[Float, ...] = ()
             if not self.is_over:
-                first = [(costs, oracle.functionals(costs)) for costs in start]
-                pooled = PooledOracle(oracle, known, np.array(points), first)
-                solution = self.minimise(programme, pooled, counted_by)
+                rules = {"known": known, "start": self.count(start)}
+                solution = self.minimise(programme, oracle.minimise, counted_by, **rules)
                 if not self.is_over:
                     return solution
                 new = solution.rules
-            of_new = map(oracle.functionals, new)
-            return mix_rules(programme, oracle, [*known, *new], [*points, *of_new])
+            return mix_rules(programme, oracle.minimise, [*known, *self.count(new)])
 
         found = search()
         is_bound = np.max(programme.constraints(found.u), initial=-np.inf) > -MIN_GAIN
         # Where no constraint binds, a second search with the rules between those of the mixture
         # gains on the rows that choose the rules, and not on others.
         for _ in range(3 if is_bound else 1):
-            if self.is_over:
-                break
-            more, of_more = list_rules_between(oracle, found.rules)
+            more = [] if self.is_over else list_rules_between(oracle, found.rules)
             if not more:
                 break
             known += more
-            points += of_more
             refined = search(found.rules)
             is_better = refined.violation < found.violation - FEASIBLE or (
                 refined.violation <= found.violation + FEASIBLE
@@ -301,8 +300,16 @@ class MetricSearch:
             found = refined
         return found
 
+    def count(self, rules: Sequence[Float]) -> list[tuple[Float, Float]]:
+        """Pair rules with their functionals, counted by labels."""
+        return [(costs, self.oracle.functionals(costs)) for costs in rules]
+
     def minimise(
-        self, programme: MixtureProgramme, oracle: LinearOracle, counted_by: str | None
+        self,
+        programme: MixtureProgramme,
+        oracle: LinearOracle,
+        counted_by: str | None,
+        **rules: Sequence[tuple[Float, Float]],
     ) -> RuleMixture:
         """Run the reduction, first without constraints: those that do not bind change nothing."""
         watch = self.watch
@@ -313,7 +320,7 @@ class MetricSearch:
         tolerance = TOLERANCE if counted_by == "probabilities" else MIN_GAIN
         given: dict[str, Any] = {
             "solver": self.solver, "max_calls": self.max_calls, "observe": observe,
-            "tolerance": tolerance, **self.settings,
+            "tolerance": tolerance, **rules, **self.settings,
         }  # fmt: skip
         if programme.n_constraints:
             # A rule that never predicts a class has no precision, and no constraints exclude it.
@@ -401,17 +408,6 @@ class MetricSearch:
                 [self.oracle.decide(one)[part] for one in costs], probability, shares.shape[1]
             )
         return replace(whole, shares=shares)
-
-    def optimum(
-        self, name: str, solution: RuleMixture, rules: Sequence[Float], room: Float | float = 0.0
-    ) -> Decisions:
-        """Take the rules of a solution, with cross-fitted decisions."""
-
-        def find(rest: MetricSearch) -> Rules:
-            of_rest = rest.solve(rules, room)
-            return np.array(of_rest.rules), of_rest.probability
-
-        return self.cross_fit(name, find, solution)
 
     def assess(self, candidates: list[Decisions]) -> tuple[list[Decisions], Float]:
         """Measure candidates on the held-out rows, with intervals by one bootstrap.
@@ -502,9 +498,9 @@ class MetricSearch:
         """
         if len(chosen.costs) == 1:
             return chosen
-        between, of_between = list_rules_between(self.oracle, list(chosen.costs))
-        pool = [*chosen.costs, *between]
-        u = np.array([*(self.oracle.functionals(costs) for costs in chosen.costs), *of_between])
+        between = list_rules_between(self.oracle, list(chosen.costs))
+        pool = [*self.count(list(chosen.costs)), *between]
+        u = np.array([of_rule for _, of_rule in pool])
         loss, held = self.held.problem.loss, self.held
         losses = np.array([loss.value(one) for one in u])
         violations = held.violations(u)
@@ -519,7 +515,7 @@ class MetricSearch:
             if not np.isfinite(losses[best]):
                 return chosen
         pair = [
-            self.of_rules(chosen.name, pool[best][None]),
+            self.of_rules(chosen.name, pool[best][0][None]),
             self.of_rules(chosen.name, chosen.costs, chosen.probability),
         ]
         (one, mixture), _ = self.assess([replace(rules, is_chosen=True) for rules in pair])
@@ -831,14 +827,14 @@ def search_decisions(
     weighs_classes = is_single and search.has_baselines and problem.joint.are_labels
     weighs_classes = weighs_classes and bool(problem.constraints)
     if weighs_classes:
-        points = np.array([search.oracle.functionals(costs) for costs in rules])
-        pooled = PooledOracle(search.oracle, rules, points)
+        known = search.count(rules)
         with suppress(ZeroDenominatorError):
             free = search.held.programme().without_constraints()
-            weighs_classes = search.is_bound(search.minimise(free, pooled, None))
+            found = search.minimise(free, search.oracle.minimise, None, known=known)
+            weighs_classes = search.is_bound(found)
     if weighs_classes:
-        known = [search.as_single(one, is_forced=True) for one in search.assess(simple)[0]]
-        candidates, steps = search.optimise_weights(known)
+        single = [search.as_single(one, is_forced=True) for one in search.assess(simple)[0]]
+        candidates, steps = search.optimise_weights(single)
         least = min(candidates, key=lambda one: one.violation)
         if least.violation > FEASIBLE:
             solution = replace(search.solution_of(least), status="infeasible")
@@ -848,12 +844,18 @@ def search_decisions(
             solution = search.solution_of(search.assess([whole])[0][0])
         solution = replace(solution, history=tuple(steps))
     else:
+
+        def find(rest: MetricSearch, room: Float | float = 0.0) -> Rules:
+            of_rest = rest.solve(rules, room)
+            return np.array(of_rest.rules), of_rest.probability
+
         solution = search.solve(rules)
-        candidates, _ = search.assess([*simple, search.optimum("optimised", solution, rules)])
+        optimum = search.cross_fit("optimised", find, solution)
+        candidates, _ = search.assess([*simple, optimum])
         if search.is_bound(solution):
             room = solution.violation + candidates[-1].errors
-            relaxed = search.solve(rules, room)
-            candidates += search.assess([search.optimum("relaxed", relaxed, rules, room)])[0]
+            relaxed = search.cross_fit("relaxed", partial(find, room=room))
+            candidates += search.assess([relaxed])[0]
         if search.deterministic:
             candidates = [search.as_single(one, is_forced=True) for one in candidates]
     candidates = [replace(candidate, oracle=oracle) for candidate in candidates]

@@ -26,7 +26,7 @@ import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import joblib
 import numpy as np
@@ -43,30 +43,20 @@ from gbm_constrained.decision.rules import (
     calibrate_scores,
     probabilities_of,
 )
-from gbm_constrained.fit.callbacks import MeasuringClock, SearchNotifier
+from gbm_constrained.fit.callbacks import CallbackNotifier, MeasuringClock
 from gbm_constrained.fit.checkpoint import CheckpointFile, State
 from gbm_constrained.fit.metric_problem import MetricProblem
 from gbm_constrained.fit.problem import LibrarySettings
 
+NativeModel: TypeAlias = Any
+"""A model that the library has trained by its own means. ``model`` is the library's classifier,
+``margin(X, rows)`` scores rows of X, whose positions among all rows are `rows`, and ``to_bytes()``
+writes the model as the library does. Boosters have all that a checkpoint keeps in ``state()``."""
 IsOver: TypeAlias = Callable[[int], bool]
 """Whether training ends after so many boosting rounds."""
 EvaluationRows: TypeAlias = tuple[str, Any, Any, Any, Any]
 """An evaluation set as it was given to ``fit``: its name in errors and reports, its features, its
 labels, and, or None, the weight of each row and the scores of the user that ``predict`` adds."""
-
-
-class NativeModel(Protocol):
-    """A model that the library has trained by its own means."""
-
-    @property
-    def model(self) -> Any:
-        """The library's classifier."""
-
-    def margin(self, X: Any, rows: Codes) -> Array:
-        """Score rows of X; `rows` are their positions among all rows."""
-
-    def to_bytes(self) -> bytes:
-        """Write the model as the library does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +88,7 @@ class PartRows:
     target: Codes | None
     factor: Float | None = None
     is_over: IsOver | None = None
-    start: NativeModel | None = None
+    start: NativeModel = None
     n_before: int = 0
     rounds: int | None = None
 
@@ -146,16 +136,32 @@ class NativeAdapter:
 
     takes_offsets: ClassVar[bool]
 
+    settings: Callable[[], LibrarySettings]  # Says what a fit must know of the parameters.
+    # Calls the parent's own ``fit``, with the weight of each row multiplied by a factor. Training
+    # ends after the number of rounds for which a function is true.
+    fit_plain: Callable[..., None]
+    fit_part: Callable[[PartRows], NativeModel]  # Trains the library's own model on some rows.
+    # Merges models of ``fit_part`` into one whose raw score is the mean of theirs.
+    merge: Callable[[Sequence[Any]], NativeModel]
+    # Makes the model that ``fit_part`` has trained on some rows from its state.
+    restore: Callable[[State, PartRows], NativeModel]
+    # Makes a model of ``fit_part`` that of the classifier, as ``fit`` would.
+    take: Callable[[NativeModel], None]
+    can_fold: Callable[[], bool]  # Whether a shift of scores can be added to the trained model.
+    add_to_margin: Callable[[Array], None]  # Adds to all scores that the trained model predicts.
+    # Refuses models whose scores are no sum that parameters could weigh.
+    check_adjustable: Callable[[str], None]
+    adjustable: Callable[[str], Any]  # Gives access to the parameters of the trained model.
+    restrict: Callable[[Codes], None]  # Leaves out all training rows but some.
+    # Fits another classifier under its constraints, with the arguments of this fit.
+    fit_constrained: Callable[[Any, FitArguments], None]
+
     def without_gradients(self) -> str | None:
         """Name the parameter by which the booster takes no gradients of others; None if it does.
 
         Such a booster is trained by the library alone, and constraints are met by decisions.
         """
         return None
-
-    def settings(self) -> LibrarySettings:
-        """Say what a fit must know of the parameters."""
-        raise NotImplementedError
 
     def evaluation_rows(self) -> list[EvaluationRows]:
         """Check and list the evaluation sets."""
@@ -172,52 +178,11 @@ class NativeAdapter:
     def check_rows(self, combined: CombinedRows) -> None:
         """Refuse arguments that have no values for the rows of further data sets."""
 
-    def finish(self) -> None:
-        """Add to the report the conditions that only the library knows, and warn of them."""
-
-    def fit_plain(self, factor: Float | None = None, is_over: IsOver | None = None) -> None:
-        """Call the parent's own ``fit``, with the weight of each row multiplied by a factor.
-
-        Training ends after the number of rounds for which `is_over` is true.
-        """
-
     def leave_out_rounds(self) -> None:
         """Remove the rounds that early stopping left in the trained model."""
 
-    def fit_part(self, part: PartRows) -> NativeModel:
-        """Train the library's own model on some of the rows."""
-        raise NotImplementedError
-
-    def merge(self, models: Sequence[Any]) -> NativeModel:
-        """Merge models of :meth:`fit_part` into one whose raw score is the mean of theirs."""
-        raise NotImplementedError
-
-    def restore(self, state: State, part: PartRows) -> NativeModel:
-        """Make the model that :meth:`fit_part` has trained on some rows from its state."""
-        raise NotImplementedError
-
-    def take(self, model: Any) -> None:
-        """Make a model of :meth:`fit_part` that of the classifier, as ``fit`` would."""
-
-    def can_fold(self) -> bool:
-        """Whether a shift of scores can be added to the trained model."""
-        raise NotImplementedError
-
-    def add_to_margin(self, shift: Array) -> None:
-        """Add to all scores that the trained model predicts."""
-
-    def check_adjustable(self, space: str) -> None:
-        """Refuse models whose scores are no sum that parameters could weigh."""
-
-    def restrict(self, rows: Codes) -> None:
-        """Leave out all training rows but some."""
-
-    def fit_constrained(self, model: Any, rows: FitArguments) -> None:
-        """Fit another classifier under its constraints, with the arguments of this fit."""
-
-    def adjustable(self, space: str) -> Any:
-        """Give access to the parameters of the trained model."""
-        raise NotImplementedError
+    def finish(self) -> None:
+        """Add to the report the conditions that only the library knows, and warn of them."""
 
 
 def clone_plain(model: Any) -> Any:
@@ -244,7 +209,7 @@ class NativeGrowth:
     ----------
     adapter : NativeAdapter
         Trains the library's own model on some of the rows.
-    notifier : SearchNotifier
+    notifier : CallbackNotifier
         The time limit, and the number of rounds: fewer once the limit has settled them.
     file : CheckpointFile or None
         The checkpoint.
@@ -257,7 +222,7 @@ class NativeGrowth:
     """
 
     def __init__(
-        self, adapter: NativeAdapter, notifier: SearchNotifier, file: CheckpointFile | None
+        self, adapter: NativeAdapter, notifier: CallbackNotifier, file: CheckpointFile | None
     ) -> None:
         self.adapter, self.notifier, self.file = adapter, notifier, file
         self.planned = 0.0
@@ -273,9 +238,7 @@ class NativeGrowth:
         """
         return 1.2 * self.planned
 
-    def score(
-        self, part: PartRows, held: Codes, *, is_kept: bool
-    ) -> tuple[Array, NativeModel | None]:
+    def score(self, part: PartRows, held: Codes, *, is_kept: bool) -> tuple[Array, NativeModel]:
         """Train a booster and score the held-out rows.
 
         Parameters
@@ -293,7 +256,7 @@ class NativeGrowth:
             trained.append(self.train([part]))
             state = {"margin": trained[0].margin(take_rows(part.combined.X, held), held)}
             if is_kept and self.file is not None:
-                state["model"] = cast(Any, trained[0]).state()  # which only boosters have
+                state["model"] = trained[0].state()
             return state
 
         state = self._once("margin and booster" if is_kept else "margin", [part], train)
@@ -307,7 +270,6 @@ class NativeGrowth:
         model = stages[0].start
         for part in stages:
             model = self.adapter.fit_part(replace(part, start=model, is_over=self._pace(part)))
-        assert model is not None
         return model
 
     def write(self, stages: Sequence[PartRows]) -> bytes:
@@ -407,15 +369,12 @@ class LinkedScores(NamedTuple):
         Factor by which scores become log-odds.
     models : list of NativeModel or None
         The boosters, where they are to be merged or to go on with.
-    stages : sequence of int, default=()
-        Rounds of each stage; empty where boosters are grown in one go.
     """
 
     margin: Array
     factors: Float
     scale: float
-    models: list[NativeModel | None]
-    stages: Sequence[int] = ()
+    models: list[NativeModel]
 
 
 class HeldOutBoosters:
@@ -461,6 +420,7 @@ class HeldOutBoosters:
         self._kinds = (False, True) if self.is_joint else (False,)
         self._merges = problem.options.ensemble is not None
         self._grown: dict[tuple[bool, bytes], LinkedScores] = {}
+        self._stages: list[int] = []  # Rounds of each, where weights have moved.
 
         def work_of(fold: Fold | None) -> float:
             return sum(self._part(fold, None, is_joint=kind).work for kind in self._kinds)
@@ -481,14 +441,25 @@ class HeldOutBoosters:
         ndarray of shape (n_held_out, n_joint_cells)
             Probabilities of the joint cells, as the rows are and not as weighted.
         """
-        return self._probabilities([self.boosters(weights, is_joint=k) for k in self._kinds])
+        factors, scale, combined = self.link(weights)
+        margins = [self.boosters(weights, is_joint=kind).margin for kind in self._kinds]
+        margin = margins[0] if combined is None else combined.combine(*margins)
+        return probabilities_of(margin, factors, scale)
 
     def link(self, weights: Float | None = None) -> tuple[Float, float, CellScores | None]:
         """Say how scores that decide become probabilities: factors, scale and combination.
 
         Without joint cells there is nothing to combine. Combined scores are log-probabilities.
         """
-        return self._link([self.boosters(weights, is_joint=k) for k in self._kinds])
+        labels, *cells = (self.boosters(weights, is_joint=kind) for kind in self._kinds)
+        if not cells:
+            return labels.factors, labels.scale, None
+        joint = self.problem.joint
+        of_label = np.where(self.problem.in_objective, joint.labels, OTHER_DATA)
+        combined = CellScores(
+            of_label, labels.factors, labels.scale, cells[0].factors, cells[0].scale
+        )
+        return np.ones(len(joint)), 1.0, combined
 
     def row_factor(self, weights: Float | None, *, is_joint: bool = False) -> Float | None:
         """Factor of each row's weight in the boosters of the labels, or of the joint cells."""
@@ -498,7 +469,7 @@ class HeldOutBoosters:
         of_cells = weights if is_joint else self._of_labels(weights)[joint.labels]
         return np.asarray(multiply_weight(of_cells[joint.codes], amounts))
 
-    def label_model(self, weights: Float | None) -> NativeModel | None:
+    def label_model(self, weights: Float | None) -> NativeModel:
         """Make the booster of the labels, if the library does not train it by itself."""
         if self._merges:
             return self.growth.adapter.merge(self.boosters(weights, is_joint=False).models)
@@ -512,14 +483,14 @@ class HeldOutBoosters:
             return None
         if self._merges:
             models = self.boosters(weights, is_joint=True).models
-            return self.growth.adapter.merge(models).to_bytes()
+            return bytes(self.growth.adapter.merge(models).to_bytes())
         return self.growth.write(self._stages_of_all(weights, is_joint=True))
 
     def _stages_of_all(self, weights: Float | None, *, is_joint: bool) -> list[PartRows]:
         """List the stages in which the model of all rows is trained."""
         if weights is None or weights.ndim == 1:
             return [self._part(None, weights, is_joint=is_joint)]
-        stages = self._grown[is_joint, weights.tobytes()].stages
+        stages = self._stages
         before = np.cumsum([0, *stages[:-1]]).tolist()
         return [
             replace(self._part(None, one, is_joint=is_joint), n_before=n, rounds=rounds)
@@ -548,14 +519,15 @@ class HeldOutBoosters:
             Probabilities of the joint cells after the last stage, as of :meth:`grow`.
         """
         notifier, path, done = self.growth.notifier, [np.ones(len(self.problem.joint))], 0
-        stages: list[int] = []
-        grown: dict[bool, LinkedScores] = {}
+        stages = self._stages = list[int]()
+        before: dict[bool, list[NativeModel]] = dict.fromkeys(
+            self._kinds, [None] * len(self.folds)
+        )
         while True:
             rounds = -(-(notifier.n_rounds - done) // (n_stages - len(stages)))
             weights = np.array(path)
             for kind in self._kinds:
                 is_kept = self._merges or done + rounds < notifier.n_rounds
-                before = grown[kind].models if kind in grown else [None] * len(self.folds)
                 parts = [
                     replace(
                         self._part(fold, path[-1], is_joint=kind),
@@ -563,19 +535,20 @@ class HeldOutBoosters:
                         n_before=done,
                         rounds=rounds,
                     )
-                    for fold, model in zip(self.folds, before, strict=True)
+                    for fold, model in zip(self.folds, before[kind], strict=True)
                 ]
-                grown[kind] = self._score(parts, weights, is_kept=is_kept)
+                found = self._score(parts, weights, is_kept=is_kept)
+                self._grown[kind, weights.tobytes()] = found
+                before[kind] = found.models
             self.growth.settle(rounds)
             stages.append(min(rounds, notifier.n_rounds - done))
             done += stages[-1]
-            probabilities = self._probabilities([*grown.values()])
+            probabilities = self.grow(weights)
             if done == notifier.n_rounds:
-                break
+                return weights, probabilities
+            for kind in self._kinds:  # The next stage goes on with these.
+                del self._grown[kind, weights.tobytes()]
             path.append(move(path[-1], probabilities))
-        for kind, of_kind in grown.items():
-            self._grown[kind, weights.tobytes()] = of_kind._replace(stages=stages)
-        return weights, probabilities
 
     def boosters(self, weights: Float | None = None, *, is_joint: bool) -> LinkedScores:
         """Grow the boosters of all folds, once for given weights.
@@ -593,21 +566,6 @@ class HeldOutBoosters:
             parts = [self._part(fold, weights, is_joint=is_joint) for fold in self.folds]
             self._grown[key] = self._score(parts, weights, is_kept=self._merges)
         return self._grown[key]
-
-    def _probabilities(self, grown: Sequence[LinkedScores]) -> Float:
-        """Compute the probabilities of the joint cells by the boosters of each kind."""
-        (factors, scale, combined), margins = self._link(grown), [one.margin for one in grown]
-        margin = margins[0] if combined is None else combined.combine(*margins)
-        return probabilities_of(margin, factors, scale)
-
-    def _link(self, grown: Sequence[LinkedScores]) -> tuple[Float, float, CellScores | None]:
-        """Say how scores of the boosters of each kind become probabilities, as :meth:`link`."""
-        if not self.is_joint:
-            return grown[0].factors, grown[0].scale, None
-        (labels, cells), joint = grown, self.problem.joint
-        of_label = np.where(self.problem.in_objective, joint.labels, OTHER_DATA)
-        combined = CellScores(of_label, labels.factors, labels.scale, cells.factors, cells.scale)
-        return np.ones(len(joint)), 1.0, combined
 
     def _score(
         self, parts: Sequence[PartRows], weights: Float | None, *, is_kept: bool

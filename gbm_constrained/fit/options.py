@@ -418,35 +418,6 @@ def _check_groups(constraints: Sequence[Constraint], own: Mapping[str, Any]) -> 
         )
 
 
-def _check_means(options: SolverOptions) -> None:
-    """Refuse what is about one model where the mean of several is returned."""
-    iterate, parameter = options.iterate, options.group_parameter
-    if iterate == "randomized" and options.method.outlier_clip is not None:
-        raise ValueError(
-            "iterate='randomized' weighs prefixes by losses in full, and outlier_clip clips "
-            "them: leave outlier_clip out, or use another iterate."
-        )
-    if iterate not in ("ergodic", "randomized"):
-        return
-    mean = f"iterate={iterate!r} is a mean of several"
-    last = "use iterate='last' or 'best'"
-    common = f"{mean} models, which have no common threshold: {last}"
-    refuse_priorities(options.constraints, common)
-    if parameter is not None:
-        gets = GROUP_PARAMETERS[parameter]
-        raise ValueError(
-            f"{parameter}=True gives one model a {gets} for each group, and {mean}: {last}."
-        )
-    if options.guarantee is not None:
-        given = f"guarantee={options.guarantee!r} is given"
-        raise ValueError(f"{given} for one prefix and threshold, and {mean}: {last}.")
-    if options.on_infeasible == "raise":
-        raise ValueError(
-            f"on_infeasible='raise' assesses one prefix and threshold, and {mean}: {last}, or "
-            f"on_infeasible='warn'."
-        )
-
-
 def _check_priorities(constraints: Sequence[Constraint], own: Mapping[str, Any]) -> None:
     """Refuse priorities where no threshold on unseen rows decides what is given up.
 
@@ -650,15 +621,13 @@ class SolverOptions:
         _check_priorities(constraints, own)
         for constraint in constraints:
             # A linear model has no shift, and no such option.
-            if constraint.is_calibration and own.get("probabilities") == "shifted":
+            if "residual" in constraint.kinds and own.get("probabilities") == "shifted":
                 raise ValueError(
                     f"{constraint} bounds probabilities, and probabilities='shifted' moves them "
                     f"by the shift of the threshold: use probabilities='calibrated', which keeps "
                     f"the shift beside the model, or leave the constraint out."
                 )
-        if options.solver == "threshold":
-            _check_threshold(name, options)
-        _check_means(options)
+        options._check_iterate(name)
         return options
 
     @property
@@ -677,6 +646,45 @@ class SolverOptions:
                 f"held-out rows, and needs iterate='best', no guarantee, and another measure_on "
                 f"than 'train': got iterate={self.iterate!r}, measure_on={self.measure_on!r}, "
                 f"guarantee={self.guarantee!r}."
+            )
+
+    def _check_iterate(self, solver_parameter: str) -> None:
+        """Refuse what does not go with a moved threshold, or with the mean of several models."""
+        iterate, parameter = self.iterate, self.group_parameter
+        is_one = iterate in ("last", "best")
+        for other, fits, choices in (
+            ("measure_on", self.measure_on != "train", "'auto', 'holdout' or 'crossfit'"),
+            ("iterate", is_one, "'last' or 'best'"),
+        ):
+            if self.solver == "threshold" and not fits:
+                raise ValueError(
+                    f"{solver_parameter}='threshold' moves the threshold of a model that was "
+                    f"trained without multipliers, on rows that its trees have not seen, and "
+                    f"{other}={getattr(self, other)!r} has no place there: use {choices}, or "
+                    f"another solver."
+                )
+        if is_one:
+            return
+        if iterate == "randomized" and self.method.outlier_clip is not None:
+            raise ValueError(
+                "iterate='randomized' weighs prefixes by losses in full, and outlier_clip clips "
+                "them: leave outlier_clip out, or use another iterate."
+            )
+        mean, last = f"iterate={iterate!r} is a mean of several", "use iterate='last' or 'best'"
+        common = f"{mean} models, which have no common threshold: {last}"
+        refuse_priorities(self.constraints, common)
+        if parameter is not None:
+            gets = GROUP_PARAMETERS[parameter]
+            raise ValueError(
+                f"{parameter}=True gives one model a {gets} for each group, and {mean}: {last}."
+            )
+        if self.guarantee is not None:
+            given = f"guarantee={self.guarantee!r} is given"
+            raise ValueError(f"{given} for one prefix and threshold, and {mean}: {last}.")
+        if self.on_infeasible == "raise":
+            raise ValueError(
+                f"on_infeasible='raise' assesses one prefix and threshold, and {mean}: {last}, or "
+                f"on_infeasible='warn'."
             )
 
     def prefixes(self, n_rounds: int) -> Prefixes:
@@ -914,21 +922,6 @@ def check_spelling(estimator: Any, others: Iterable[str], known: Collection[str]
         if near and name not in (*near, *known):  # LightGBM's set_params hands on all names
             meant = f"solver=ABPP({near[0]}=...)" if near[0] in SOLVER_OPTIONS else f"{near[0]}="
             raise TypeError(f"{unknown}: did you mean {meant}?")
-
-
-def _check_threshold(name: str, options: SolverOptions) -> None:
-    """Refuse options that do not go with a moved threshold."""
-    for other, fits, choices in (
-        ("measure_on", options.measure_on != "train", "'auto', 'holdout' or 'crossfit'"),
-        ("iterate", options.iterate in ("last", "best"), "'last' or 'best'"),
-    ):
-        if not fits:
-            raise ValueError(
-                f"{name}='threshold' moves the threshold of a model that was trained without "
-                f"multipliers, on rows that its trees have not seen, and "
-                f"{other}={getattr(options, other)!r} has no place there: use {choices}, or "
-                f"another solver."
-            )
 
 
 def check_number(name: str, value: Any) -> float:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
 from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.base import Constraint, refuse_priorities
+from gbm_constrained.constraints.checking import check_straight
+from gbm_constrained.constraints.rates import row_functions_of
 from gbm_constrained.data.cells import Cells
-from gbm_constrained.data.fit_data import FitArguments, FitData, Weights
+from gbm_constrained.data.fit_data import FitArguments, FitData, Weights, check_targets
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.evaluation_set import EvaluationSet
+from gbm_constrained.decision.regression import PredictedRows
 from gbm_constrained.fit.options import (
     SolverOptions,
     check_measurable,
@@ -25,9 +28,10 @@ from gbm_constrained.fit.options import (
     divide_as_given,
 )
 from gbm_constrained.problem.compiler import compile_constraints, needs_of
-from gbm_constrained.problem.functionals import FEW_NAMED, SmallGroupWarning, WeightedLoss
+from gbm_constrained.problem.functionals import FEW_NAMED, WeightedLoss
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.problem.regression import RegressionLagrangian
 
 ClassFactor: TypeAlias = Callable[[Array, Array], Array]
 Features: TypeAlias = frozenset[Hashable]
@@ -165,7 +169,9 @@ class FitProblem:
     compiled : LinearConstraints
         The constraints on these rows.
     kernel : mapping
-        Options of the Lagrangian.
+        Options of the Lagrangian. Those of a regression have its objective.
+    half : ndarray of shape (n_functionals,), default=None
+        Rows of a regression at which a group counts as much as all groups together.
     """
 
     constraints: tuple[Constraint, ...]
@@ -175,7 +181,7 @@ class FitProblem:
     cells: Cells
     compiled: LinearConstraints
     kernel: Mapping[str, Any]
-    predicts_numbers: ClassVar[bool] = False
+    half: Float | None = None
 
     @classmethod
     def of(
@@ -185,11 +191,13 @@ class FitProblem:
 
         Returns the options with the positive class of rates named, and the problem.
         """
+        kernel, constraints = library.kernel, options.constraints
+        has_targets = "objective" in kernel
+        if has_targets:
+            check_straight(constraints, "a regressor", "use a sum of gaps")
+            refuse_priorities(constraints, "regressors serve all alike: leave with_priority out")
         check_rows(options, arguments)
-        data = FitData.of(
-            arguments, options.constraints, library.random_state, has_targets=cls.predicts_numbers
-        )
-        kernel = library.kernel
+        data = FitData.of(arguments, constraints, library.random_state, has_targets=has_targets)
         if data.targets is not None:
             kernel["objective"].check_targets(data.targets)
         else:
@@ -208,8 +216,18 @@ class FitProblem:
         factors = library_factors * objective_factors
         cells, compiled = _compile_what_is_left(data, options, factors)
         check_measurable(data, cells, compiled)
-        weights = Weights.of(data, library_factors, objective_factors)
-        problem = cls(options.constraints, data, weights, factors, cells, compiled, kernel)
+        weights, half = Weights.of(data, library_factors, objective_factors), None
+        if has_targets:
+            rewards = np.zeros(len(compiled), dtype=bool)
+            compiled = replace(
+                compiled,
+                may_reward_errors=rewards,
+                must_reward_errors=rewards,
+                splits_targets=rewards,
+            )
+            # A certificate needs every group.
+            half = None if options.guarantee is None else np.zeros(compiled.constant.size)
+        problem = cls(options.constraints, data, weights, factors, cells, compiled, kernel, half)
         return options, problem
 
     @cached_property
@@ -218,9 +236,9 @@ class FitProblem:
 
         With a guarantee every group acts in full, since its certificate needs that.
         """
-        if self.data.certification is not None:
+        if self.data.certification is not None and self.data.targets is None:
             return self.compiled
-        return self.compiled.make_credible(self.cells)
+        return self.compiled.make_credible(self.cells, self.half)
 
     def compile(self, rows: Rows, name: str) -> tuple[Cells, LinearConstraints]:
         """Compile the constraints on other rows, with the groups of the training rows."""
@@ -253,13 +271,17 @@ class FitProblem:
             weight = None if weight is None else weight[index]
             if factor is not None:
                 weight = factor if weight is None else weight * factor
-        return self._bind(index, cells, compiled, weight)
-
-    def _bind(
-        self, index: Codes | None, cells: Cells, compiled: LinearConstraints, weight: Float | None
-    ) -> Lagrangian:
-        """Build the Lagrangian of rows at positions `index`, which are in these cells."""
-        return Lagrangian(cells.rows.y, cells, compiled, weight=weight, **self.kernel)
+        targets = self.data.targets
+        if targets is None:
+            return Lagrangian(cells.rows.y, cells, compiled, weight=weight, **self.kernel)
+        return RegressionLagrangian(
+            targets if index is None else targets[index],
+            cells,
+            compiled,
+            functions=row_functions_of(self.constraints),
+            weight=weight,
+            **self.kernel,
+        )
 
     def own_gradient(self, index: Codes) -> Callable[[Array], tuple[Array, Array]]:
         """Make the library's own objective of some rows: gradient and Hessian at their scores."""
@@ -285,7 +307,7 @@ class FitProblem:
             return None
         rows = data.whole_rows.take(data.certification)
         targets = None if data.whole.targets is None else data.whole.targets[data.certification]
-        return self._hold_out(*self.compile(rows, "the rows set aside"), "certification", targets)
+        return self.hold_out(*self.compile(rows, "the rows set aside"), "certification", targets)
 
     def evaluation_set(
         self, name: str, X: Any, y: Any, weight: Any = None, sensitive_features: Any = None
@@ -296,13 +318,22 @@ class FitProblem:
             found = self.compile(rows, name)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-        return self._hold_out(*found, name, y)
+        return self.hold_out(*found, name, y)
 
-    def _hold_out(
-        self, cells: Cells, compiled: LinearConstraints, name: str, y: Any
+    def hold_out(
+        self, cells: Cells, compiled: LinearConstraints, name: str, y: Any = None, **others: Any
     ) -> EvaluationSet:
-        """Describe rows with labels or targets y, on which constraints are compiled."""
-        return EvaluationSet(cells, compiled, name)
+        """Describe rows on which constraints are compiled; those of a regression have targets y.
+
+        `others` are further arguments for rows of a classification.
+        """
+        if self.data.targets is None:
+            return EvaluationSet(cells, compiled, name, **others)
+        targets, objective = check_targets(y, f"y of {name}"), self.kernel["objective"]
+        if not targets.size:
+            raise ValueError(f"{name} has no rows: leave it out.")
+        objective.refuse_negative(targets, f"y of {name}")
+        return PredictedRows(cells, compiled, name, targets, objective, self.half)
 
     def name_further_groups(self, rows: EvaluationSet) -> str:
         """Name groups of an evaluation set that no training row is of, with their rows there."""
@@ -408,7 +439,7 @@ def compile_for_fit(
         rows,
         like,
         find_idle(constraints),
-        warning=SmallGroupWarning(f"{name}, " if name else "", "" if name else "small_groups_"),
+        warning=(f"{name}, ", "") if name else ("", "small_groups_"),
     )
     cells.class_weight = factors
     return cells, compiled

@@ -7,10 +7,9 @@ from gbm_constrained.linear_model.exact import (
     Solution,
     leaf_indicators,
 )
-from gbm_constrained.linear_model.hinge import WeightedSVM
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
 from gbm_constrained.linear_model.ridge import ConstrainedRidge
-from gbm_constrained.linear_model.svm import ConstrainedLinearSVC
+from gbm_constrained.linear_model.svm import ConstrainedLinearSVC, WeightedSVM
 
 __all__ = [
     "ConstrainedAUCScorer",

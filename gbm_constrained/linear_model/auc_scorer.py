@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import expit, logit
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -30,8 +31,10 @@ from gbm_constrained.constraints.checking import (
     check_linear,
     resolve_positive_class,
 )
+from gbm_constrained.constraints.comparisons import Grouped
+from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import encode
-from gbm_constrained.data.rows import Rows
+from gbm_constrained.data.rows import Rows, codes_among
 from gbm_constrained.data.splits import parts_by_cell
 from gbm_constrained.data.validation import (
     check_choice,
@@ -46,31 +49,386 @@ from gbm_constrained.data.validation import (
 from gbm_constrained.fit.fit import weight_of_rows
 from gbm_constrained.fit.options import with_known_parameters
 from gbm_constrained.linear_model.base import set_parameters
-from gbm_constrained.linear_model.pair_sets import (
-    HeldRows,
-    PairSample,
-    PairSets,
-    RowStream,
-    share_of_positives,
-)
+from gbm_constrained.problem.compiler import compile_constraints, needs_of
+from gbm_constrained.problem.functionals import WeightedPairs
+from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.problem.pairs import pair_rate, pair_table
 from gbm_constrained.solvers.base import check_positive
 from gbm_constrained.solvers.level_set import (
+    NEGATIVES,
     POSITIVES,
-    DualGeometry,
+    Iterate,
     Level,
-    LevelSchedule,
     LevelSetSearch,
     PairRule,
-    Primal,
+    PairTerm,
     SaddleProblem,
-    ScoreFunction,
     SquareSurrogate,
     density_ratios,
     find_optimum,
     follow_levels,
-    follow_proximal_points,
     shuffled_batches,
 )
+
+
+@dataclass(frozen=True, eq=False)
+class PairSample:
+    """Rows, as pair rates need them.
+
+    Parameters
+    ----------
+    X : (n, n_features). Features, dense or CSR.
+    codes : (n, n_views). Cell of each row in each view of the cells, counted over all views.
+    weight : (n,). Weight of each row.
+    """
+
+    X: Any
+    codes: Codes
+    weight: Float
+
+    def __len__(self) -> int:
+        return self.weight.size
+
+    def take(self, index: Codes) -> PairSample:
+        """Take some of the rows."""
+        return PairSample(self.X[index], self.codes[index], self.weight[index])
+
+
+def stack_rows(parts: Sequence[Any]) -> Any:
+    """Put tables of features, dense or CSR, one under the other."""
+    return sparse.vstack(parts, "csr") if sparse.issparse(parts[0]) else np.concatenate(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class PairSets:
+    """Constraints on pair rates, read as rules over sets of cells.
+
+    Parameters
+    ----------
+    compiled : Linear rows of the constraints.
+    cells : Cells of the rows that the constraints were compiled against.
+    sets : (n_cells, n_sets), bool. Cells of each set: the positives, the negatives, then all sets
+        that a pair rate compares.
+    functionals : Pair rates that each functional adds up, next to its constant.
+    """
+
+    compiled: LinearConstraints
+    cells: Cells
+    sets: Bool
+    functionals: tuple[tuple[PairTerm, ...], ...]
+
+    @classmethod
+    def of(cls, constraints: Sequence[Constraint], rows: Rows) -> PairSets:
+        """Compile constraints against some rows.
+
+        Parameters
+        ----------
+        constraints : sequence of Constraint
+            Constraints on pair rates, whose classes are named.
+        rows : Rows
+            Rows of two classes, with at least one in each set that is compared.
+        """
+        cells, compiled = compile_constraints(constraints, rows)
+        labels = cells.views[0].levels["label"]
+        columns: dict[bytes, int] = {}
+        for label in (1, 0):  # The order is that of POSITIVES and NEGATIVES.
+            columns[np.flatnonzero(labels == label).tobytes()] = len(columns)
+        functionals = []
+        for terms in compiled.terms:
+            pairs = [term for term in terms or () if isinstance(term, WeightedPairs)]
+            for term in pairs:
+                for side in term.bases:
+                    columns.setdefault(side.tobytes(), len(columns))
+            functionals.append(tuple(
+                PairTerm(term.coefficient, *(columns[side.tobytes()] for side in term.bases))
+                for term in pairs
+            ))  # fmt: skip
+        sets = np.zeros((len(cells), len(columns)), dtype=bool)
+        for cells_of_set, j in columns.items():
+            sets[np.frombuffer(cells_of_set, dtype=np.intp), j] = True
+        return cls(compiled, cells, sets, tuple(functionals))
+
+    def rules(self, slack: float = 0.0) -> list[PairRule]:
+        """Write each linear row of the constraints as a rule.
+
+        Parameters
+        ----------
+        slack : float, default=0
+            Number that is added to all bounds.
+        """
+        compiled, rules = self.compiled, []
+        for i in range(len(compiled)):
+            row = compiled.R[[i]]
+            terms = [
+                PairTerm(float(factor * term.coefficient), term.upper, term.lower)
+                for k, factor in zip(row.indices, row.data, strict=True)
+                for term in self.functionals[k]
+            ]
+            rules.append(PairRule(tuple(terms), float(compiled.b[i]) + slack, compiled.rows[i]))
+        return rules
+
+    def sample(self, X: Any, rows: Rows) -> PairSample:
+        """Find the cell of each row, among the cells of the rows of the compilation.
+
+        Raises
+        ------
+        ValueError
+            If a row has a value of a column that no row of the compilation has.
+        """
+        codes = np.empty((len(rows), len(self.cells.views)), dtype=np.intp)
+        for j, view in enumerate(self.cells.views):
+            shape = self.cells.shape_of([*view.levels])
+            levels = []
+            for key, size in zip(view.levels, shape, strict=True):
+                attribute = rows.attribute(key)
+                unknown = np.flatnonzero(attribute.codes >= size)
+                if unknown.size:
+                    value = attribute.levels[attribute.codes[unknown[0]]]
+                    raise ValueError(
+                        f"row {unknown[0]} has the value {value!r} of {key!r}, which no row of "
+                        f"the first call had: give rows of all groups in the first call, or fit "
+                        f"anew."
+                    )
+                levels.append(attribute.codes.astype(np.intp))
+            codes[:, j] = np.ravel_multi_index(tuple(levels), shape) + view.cells.start
+        weight = np.ones(len(rows)) if rows.weight is None else rows.weight
+        return PairSample(X, codes, weight)
+
+    def inside(self, sample: PairSample) -> Bool:
+        """Find the sets that each row is in; (n, n_sets)."""
+        return np.asarray(self.sets[sample.codes].any(axis=1))
+
+    def members(self, sample: PairSample) -> Float:
+        """Compute the weight of each row in each set; (n, n_sets)."""
+        return np.asarray(self.inside(sample) * sample.weight[:, None])
+
+    def auc(self, sample: PairSample, scores: Float) -> float:
+        """Compute the AUC of all rows, NaN without positives or negatives."""
+        is_positive = self.inside(sample)[:, POSITIVES]
+        return float(pair_table(scores, is_positive.astype(int), sample.weight, 2)[1, 0])
+
+    def values(self, sample: PairSample, scores: Float) -> tuple[Float, Bool]:
+        """Compute what each constraint bounds, exactly, NaN where undefined; (n_constraints,).
+
+        Returns
+        -------
+        tuple of two arrays
+            The values, and whether each constraint has all of its pair rates, those of each group.
+        """
+        # Rows of the same sets are one cell of the table of pairs.
+        packed = np.packbits(self.inside(sample), axis=1)
+        patterns, codes = np.unique(packed, axis=0, return_inverse=True)
+        codes = codes.ravel()
+        weight = np.bincount(codes, sample.weight, len(patterns))
+        table = pair_table(scores, codes, sample.weight, len(patterns))
+        of_sets = np.unpackbits(patterns, axis=1)[:, : self.sets.shape[1]].T * weight
+        functionals = np.array(self.compiled.constant)
+        for k, terms in enumerate(self.functionals):
+            for s, upper, lower in terms:
+                functionals[k] += s * pair_rate(table, of_sets[upper], of_sets[lower])
+        is_known = [not np.isnan(functionals[span]).any() for span in self.compiled.spans]
+        return self.compiled.values(functionals), np.array(is_known, dtype=bool)
+
+
+class HeldRows:
+    """First rows of a stream whose classes and groups are declared.
+
+    Parameters
+    ----------
+    constraints : Constraints, whose largest `min_group_size` is the number of rows to wait for.
+    classes : Sorted labels.
+    groups : Values of columns.
+    """
+
+    def __init__(
+        self,
+        constraints: Sequence[Constraint],
+        classes: NDArray[np.generic],
+        groups: Mapping[Hashable, Sequence[Any]],
+    ) -> None:
+        self.constraints, self.classes = constraints, classes
+        if not isinstance(groups, Mapping) or any(len(values) == 0 for values in groups.values()):
+            raise ValueError(
+                f"groups must be a dict from column to values, got {groups!r}: give the groups "
+                f"of each column, as in groups={{'sex': ['F', 'M']}}."
+            )
+        self.groups = {name: np.asarray(values, dtype=object) for name, values in groups.items()}
+        sizes = [
+            c.expression.min_group_size for c in constraints if isinstance(c.expression, Grouped)
+        ]
+        self.size = max(sizes, default=Grouped.min_group_size)
+        self._counts = {name: np.zeros((len(v), 2)) for name, v in self.groups.items()}
+        self._by_class: Float = np.zeros(2)
+        self._X: list[Any] = []
+        self._rows: list[tuple[Rows, dict[Hashable, NDArray[Any]]]] = []
+
+    def add(self, X: Any, rows: Rows) -> None:
+        """Hold rows, and count those of positive weight.
+
+        Raises
+        ------
+        ValueError
+            If no constraint reads a column of `groups`, or a row is of a group not among them.
+        """
+        names = {
+            name: None
+            for constraint in self.constraints
+            for key in needs_of(constraint, rows)
+            if isinstance(key, tuple)
+            for name in key
+        }
+        if unread := [name for name in self.groups if name not in names]:
+            raise ValueError(
+                f"groups names the column {unread[0]!r}, which no constraint reads: give the "
+                f"groups of {list(names)}, or leave groups out."
+            )
+        columns = {name: rows.column(name) for name in names}
+        is_counted = np.ones(len(rows), bool) if rows.weight is None else rows.weight > 0
+        for name, values in self.groups.items():
+            codes, strange = codes_among(values, columns[name], f"values of column {name!r}")
+            if strange:
+                raise ValueError(
+                    f"a row has the value {strange[0]!r} of {name!r}, which groups= does not "
+                    f"name: add it to {values.tolist()}."
+                )
+            np.add.at(self._counts[name], (codes[is_counted], rows.y[is_counted]), 1)
+        self._by_class += np.bincount(rows.y[is_counted], minlength=2)
+        self._X.append(X)
+        self._rows.append((rows, columns))
+
+    def find_missing(self) -> list[str]:
+        """Name the classes, and the classes in groups, that have too few rows."""
+        labels = self.classes.tolist()
+        of_groups = [
+            f"{name}={self.groups[name][i]!r} of class {labels[j]!r}"
+            for name, count in self._counts.items()
+            for i, j in np.argwhere(count < self.size)
+        ]
+        few = np.flatnonzero(self._by_class < self.size)
+        return [*of_groups, *(f"class {labels[j]!r}" for j in few)]
+
+    def describe(self) -> str:
+        """Say what the rows wait for."""
+        n, missing = sum(len(rows) for rows, _ in self._rows), ", of ".join(self.find_missing())
+        return (
+            f"This ConstrainedAUCScorer holds {n} rows and has no score yet: it waits for "
+            f"{self.size} rows of {missing}. Give more rows to partial_fit."
+        )
+
+    def take(self) -> tuple[Any, Rows]:
+        """Put all rows together."""
+        rows = [rows for rows, _ in self._rows]
+        columns = {
+            name: np.concatenate([of_part[name].astype(object) for _, of_part in self._rows])
+            for name in self._rows[0][1]
+        }
+        weights = [np.ones(len(part)) if part.weight is None else part.weight for part in rows]
+        y = np.concatenate([part.y for part in rows])
+        return stack_rows(self._X), Rows(y, self.classes, np.concatenate(weights), columns)
+
+
+MAX_VALIDATION_ROWS = 5_000  # A standard error of an AUC of 0.8 of 0.006 at worst, to choose by.
+
+
+class Reservoir:
+    """A random sample, of bounded size, of all rows that were offered; algorithm R (Vitter, 1985).
+
+    Parameters
+    ----------
+    capacity : Most rows that are kept.
+    random_state : Source of randomness.
+    """
+
+    def __init__(self, capacity: int, random_state: np.random.RandomState) -> None:
+        self.capacity, self.random_state = capacity, random_state
+        self.n_offered = 0
+        self._kept: list[PairSample] = []
+
+    def add(self, rows: PairSample) -> None:
+        """Offer rows, each of which may replace one that is kept."""
+        self._none = rows.take(np.arange(0))
+        for i in range(len(rows)):
+            at = self.n_offered
+            if at >= self.capacity:
+                at = self.random_state.randint(self.n_offered + 1)
+            if at < self.capacity:
+                self._kept[at : at + 1] = [rows.take(np.array([i]))]
+            self.n_offered += 1
+
+    @property
+    def rows(self) -> PairSample:
+        """The rows that are kept."""
+        parts = self._kept or [self._none]
+        return PairSample(
+            stack_rows([part.X for part in parts]),
+            np.concatenate([part.codes for part in parts]),
+            np.concatenate([part.weight for part in parts]),
+        )
+
+
+def share_of_positives(members: Float) -> float:
+    """Compute the share of positives, given the weight in each set; one half of no rows."""
+    total = members[POSITIVES] + members[NEGATIVES]
+    return float(members[POSITIVES] / total) if total > 0 else 0.5
+
+
+class RowStream:
+    """Training rows of a search that arrive in parts, some of which are kept for validation.
+
+    Weights of rows in sets are divided by their mean over the training rows so far.
+
+    Parameters
+    ----------
+    sets : Sets of the constraints.
+    search : The search.
+    validation_fraction : Probability of a row to be offered to the sample of validation rows; it
+        is then not trained on.
+    random_state : Source of randomness.
+    """
+
+    def __init__(
+        self,
+        sets: PairSets,
+        search: LevelSetSearch,
+        validation_fraction: float,
+        random_state: np.random.RandomState,
+    ) -> None:
+        self.sets, self.search, self.validation_fraction = sets, search, validation_fraction
+        self.validation = Reservoir(MAX_VALIDATION_ROWS, random_state)
+        self._sum: Float = np.zeros(sets.sets.shape[1])
+        self._n_rows = 0
+        self.is_doubtful = False  # Whether a constraint of the present score is not met.
+
+    @property
+    def base_rate(self) -> float:
+        """Share of positives among the training rows so far."""
+        return share_of_positives(self._sum)
+
+    def read(self, rows: PairSample, validation: Codes | None = None) -> bool:
+        """Take steps on rows, and return whether a level has ended.
+
+        Parameters
+        ----------
+        rows : The rows.
+        validation : Positions of the rows that are for validation, drawn at random by default.
+        """
+        if validation is None:
+            draws = self.validation.random_state.uniform(size=len(rows))
+            validation = np.flatnonzero(draws < self.validation_fraction)
+        self.validation.add(rows.take(validation))
+        training = rows.take(np.setdiff1d(np.arange(len(rows)), validation))
+        n_levels = len(self.search.levels)
+        size = self.search.problem.batch_size
+        for start in range(0, len(training), size):
+            batch = training.take(np.arange(start, min(start + size, len(training))))
+            members = self.sets.members(batch)
+            self._sum += members.sum(axis=0)
+            self._n_rows += len(batch)
+            mean = self._sum / self._n_rows
+            ratios = np.divide(members, mean, out=np.zeros_like(members), where=mean > 0)
+            self.search.update(batch.X, ratios)
+        return len(self.search.levels) > n_levels
+
 
 # Norm that features of the hidden units have on average. With a norm of one the units would hardly
 # move while their output weights do; twice the norm changes little.
@@ -198,94 +556,6 @@ class SigmoidNetwork:
         return np.asarray(expit(self.inputs.scores(first, X) + bias)), first, last
 
 
-class LevelTable:
-    """Levels of a search, measured on the rows that choose one of them.
-
-    Parameters
-    ----------
-    levels : The levels.
-    score : The score, as a function of parameters.
-    sets : Constraints, as rules over sets of rows.
-    rows : Validation rows.
-
-    Attributes
-    ----------
-    auc : (n_levels,). AUC of all rows.
-    values : (n_levels, n_constraints). What each constraint bounds.
-    is_known : (n_levels, n_constraints). Whether all pair rates of a constraint have a value on
-        the rows.
-    violation : (n_levels,). Largest violation of a constraint that has a value on the rows.
-    chosen : Position of the chosen level: the one of largest AUC among those that meet all
-        constraints there, or else of least violation. Constraints without a value count as not
-        met. Where the AUC has none, the last level is chosen.
-    """
-
-    def __init__(
-        self, levels: Sequence[Level], score: ScoreFunction, sets: PairSets, rows: PairSample
-    ) -> None:
-        self.levels, self.sets, self.n_rows = levels, sets, len(rows)
-        scores = [score.scores(level.point.parameters, rows.X) for level in levels]
-        self.auc = np.array([sets.auc(rows, of_level) for of_level in scores])
-        measured = [sets.values(rows, of_level) for of_level in scores]
-        self.values = np.array([values for values, _ in measured])
-        self.is_known = np.array([is_known for _, is_known in measured], dtype=bool)
-        compiled = sets.compiled
-        signs = np.array([constraint.sign for constraint in compiled.constraints])
-        excess = np.nan_to_num(signs * (self.values - compiled.bounds))
-        self.violation: Float = excess.max(axis=1, initial=0.0)
-        missed = np.where(self.violation > ROUNDING, self.violation, 0.0)
-        ranks = np.arange(len(levels))[::-1], -np.nan_to_num(self.auc), missed
-        self.chosen = int(np.lexsort((*ranks, (~self.is_known).sum(axis=1)))[0])
-
-    def history(self, unit: float) -> pd.DataFrame:
-        """Tabulate the levels; `unit` is what their objective and limits are divided by."""
-        levels = self.levels
-        columns: dict[str, Any] = {
-            "level": [level.number for level in levels],
-            "proximal_point": [level.proximal_point for level in levels],
-            "r": [level.level * unit for level in levels],
-            "upper_bound": [level.upper_bound * unit for level in levels],
-            "rows": [level.n_rows for level in levels],
-            "distance": [level.distance for level in levels],
-            "auc": self.auc,
-            "violation": self.violation,
-            "chosen": np.arange(len(levels)) == self.chosen,
-        }
-        for name, values in zip(self.sets.compiled.names, self.values.T, strict=True):
-            columns[f"value[{name}]"] = values
-        return pd.DataFrame(columns)
-
-    def find_faults(self) -> list[tuple[str, str]]:
-        """List what validation rows say against the chosen level, with codes of warnings.
-
-        It does not meet the constraints, or the rows are too few to tell.
-        """
-        names, values = self.sets.compiled.names, self.values[self.chosen]
-        faults = []
-        if self.violation[self.chosen] > ROUNDING:
-            faults.append((
-                f"None of {len(self.levels)} levels meets all constraints on the validation rows, "
-                f"where {names} have the values {values.round(3).tolist()}: the "
-                f"square surrogate has no score that meets them, or too few validation rows show "
-                f"one. Give slack=0.1 or more, for the surrogate is stricter than the "
-                f"constraints; relax the bounds, or use ConstrainedLogisticRegression.",
-                "GC107",
-            ))  # fmt: skip
-        unknown = [names[j] for j in np.flatnonzero(~self.is_known[self.chosen])]
-        if np.isnan(self.auc[self.chosen]):
-            unknown += [
-                "the AUC, so that the last level was taken and probabilities are base rates"
-            ]
-        if unknown:
-            faults.append((
-                f"The {self.n_rows} validation rows lack a class or a group, so that there is no "
-                f"whole value of {' and '.join(unknown)}: give more rows, or a larger "
-                f"validation_fraction.",
-                "GC112",
-            ))  # fmt: skip
-        return faults
-
-
 def fit_log_odds(
     scores: Float, is_positive: Bool, weight: Float, base_rate: float
 ) -> tuple[float, float]:
@@ -320,16 +590,45 @@ def fit_log_odds(
     return slope, float(found.intercept_[0] - slope * mean)
 
 
+def describe_faults(
+    history: pd.DataFrame, report: pd.DataFrame, n_rows: int
+) -> list[tuple[str, str]]:
+    """List what validation rows say against the chosen level, with codes of warnings.
+
+    It does not meet the constraints, or the rows are too few to tell.
+    """
+    chosen = history[history.chosen].iloc[0]
+    names, faults = report["constraint"].tolist(), []
+    if chosen.violation > ROUNDING:
+        faults.append((
+            f"None of {len(history)} levels meets all constraints on the validation rows, "
+            f"where {names} have the values {report['held_out'].round(3).tolist()}: the "
+            f"square surrogate has no score that meets them, or too few validation rows show "
+            f"one. Give slack=0.1 or more, for the surrogate is stricter than the "
+            f"constraints; relax the bounds, or use ConstrainedLogisticRegression.",
+            "GC107",
+        ))  # fmt: skip
+    unknown = report.loc[report["satisfied"].isna(), "constraint"].tolist()
+    if np.isnan(chosen.auc):
+        unknown += ["the AUC, so that the last level was taken and probabilities are base rates"]
+    if unknown:
+        faults.append((
+            f"The {n_rows} validation rows lack a class or a group, so that there is no whole "
+            f"value of {' and '.join(unknown)}: give more rows, or a larger validation_fraction.",
+            "GC112",
+        ))  # fmt: skip
+    return faults
+
+
 def solve_exactly(problem: SaddleProblem, X: Array, ratios: Float) -> Level:
     """Solve the surrogate problem of a linear score, as a search of one level."""
     surrogate, score = problem.surrogate, problem.score
-    assert isinstance(score, LinearScore)
-    found = find_optimum(surrogate, score.divide(X), ratios)
-    share = np.append(1.0, found.multipliers) / (1.0 + found.multipliers.sum())
-    moments = surrogate.moments(score.scores(found.weights, X), ratios)
-    a, b, _ = surrogate.best_scalars(moments)
-    point = Primal(found.weights, np.concatenate([a, b]))
-    return Level(0, float(found.values[0]), 0.0, point, share, X.shape[0], np.nan)
+    weights, multipliers, values = find_optimum(surrogate, score.divide(X), ratios)
+    moments = surrogate.moments(score.scores(weights, X), ratios)
+    a, b, alpha = surrogate.best_scalars(moments)
+    share = np.append(1.0, multipliers) / (1.0 + multipliers.sum())
+    point = Iterate(weights, np.concatenate([a, b]), share, alpha)
+    return Level(0, float(values[0]), 0.0, point, X.shape[0], np.nan)
 
 
 def check_parameters(estimator: Any) -> tuple[Constraint, ...]:
@@ -339,13 +638,12 @@ def check_parameters(estimator: Any) -> tuple[Constraint, ...]:
         check_integer(name, getattr(estimator, name), 1)
     for name in ("c1", "c2", "learning_rate", "dual_learning_rate", "interval"):
         check_positive(name, getattr(estimator, name))
+    for name in ("relative_tol", "first_level"):
+        check_positive(name, getattr(estimator, name), is_optional=True)
     for name in ("tol", "proximal_weight", "slack"):
         value = getattr(estimator, name)
         if not (is_finite_number(value) and value >= 0):
             raise ValueError(f"{name} must be a non-negative number, got {value!r}.")
-    for name in ("relative_tol", "first_level"):
-        if getattr(estimator, name) is not None:
-            check_positive(name, getattr(estimator, name))
     if not (is_finite_number(estimator.theta) and estimator.theta >= 1):
         raise ValueError(
             f"theta must be a number >= 1, got {estimator.theta!r}: with less, a level may fall "
@@ -362,7 +660,7 @@ def check_parameters(estimator: Any) -> tuple[Constraint, ...]:
     check_linear(constraints)
     refuse_priorities(constraints, "pair rates all keep their bounds: leave with_priority out")
     for constraint in constraints:
-        if not constraint.is_pair:
+        if "pair" not in constraint.kinds:
             raise ValueError(
                 f"constraints: {constraint} is no rule on pair rates, and this method knows no "
                 f"others: bound auc(), cross_auc() or mean_rank(), or use "
@@ -384,7 +682,8 @@ def check_feasible(rules: Sequence[PairRule], c1: float, c2: float) -> None:
         If the limits of a rule and its opposite add up to less.
     """
     for first, second in combinations(rules, 2):
-        if first.negated_terms() != frozenset(second.terms):
+        negated = {PairTerm(-c, upper, lower) for c, upper, lower in first.terms}
+        if negated != set(second.terms):
             continue
         size = sum(abs(term.coefficient) for term in first.terms)
         room = (first.bound + second.bound) / size
@@ -576,20 +875,35 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
             )
         X, ratios = training.X, density_ratios(sets.members(training))
         search = self._make_search(sets, training, random_state)
-        levels = self._find_levels(search, X, ratios, random_state)
-        found = LevelTable(levels, self._score, sets, validation)
+        if self.solver == "exact":
+            levels = [solve_exactly(search.problem, X, ratios)]
+        else:
+            batches = shuffled_batches(len(training), self.batch_size, random_state)
+            n_points = self.n_proximal_points if self.hidden else 1
+            levels = list(follow_levels(search, X, ratios, batches, n_points))
         base_rate = share_of_positives(sets.members(training).sum(axis=0))
-        self._report(found, validation, training, base_rate)
+        faults = self._report(levels, sets, validation, base_rate, training)
         surrogate = search.problem.surrogate
         scores = [self._score.scores(level.point.parameters, X) for level in levels]
         values = np.array([surrogate.values(surrogate.moments(z, ratios)) for z in scores])
         excess = (values - surrogate.limits) * self._unit
         self.history_["surrogate_objective"] = excess[:, 0]
         self.history_["surrogate_violation"] = excess[:, 1:].max(axis=1, initial=-np.inf)
-        for fault in found.find_faults():
+        for fault in faults:
             issue_warning(*fault)
-        if self.solver == "level_set" and len(levels) == 1 < self.max_levels:
-            self._warn_of_no_progress(search.problem, values[0], X, ratios)
+        is_stuck = self.solver == "level_set" and len(levels) == 1 < self.max_levels
+        # Where the one level misses constraints, these are named already.
+        if is_stuck and not self.hidden and not (excess[0, 1:] > 0).any():
+            reached, least = values[0, 0], solve_exactly(search.problem, X, ratios).level
+            # Gap to the optimum, a tenth of the objective of equal scores, that is named.
+            if reached - least > 0.05:
+                issue_warning(
+                    f"The level-set search made no progress: its one level has a surrogate "
+                    f"objective of {reached * self._unit:.3g}, and the optimum is "
+                    f"{least * self._unit:.3g}. Use solver='exact', more n_steps or a smaller "
+                    f"tol.",
+                    "GC304",
+                )
         return self
 
     def partial_fit(
@@ -647,9 +961,7 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
         stream, search = self._stream, self._stream.search
         if stream.read(rows, validation):
             kept = stream.validation.rows
-            found = LevelTable(search.levels, self._score, stream.sets, kept)
-            self._report(found, kept, None, stream.base_rate)
-            faults = found.find_faults()
+            faults = self._report(search.levels, stream.sets, kept, stream.base_rate)
             for fault in () if stream.is_doubtful else faults:  # Each level would repeat them.
                 issue_warning(*fault)
             stream.is_doubtful = bool(faults)
@@ -786,96 +1098,90 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
 
         It begins at equal scores, and by default at their level, ``c1 * c2**2``.
         """
-        hidden, X = self.hidden, rows.X
+        hidden, X, weight = self.hidden, rows.X, rows.weight
         surrogate = SquareSurrogate.of(sets.rules(self.slack), sets.sets.shape[1])
         surrogate = replace(surrogate, limits=surrogate.limits / self._unit)
-        weight = rows.weight
         score: Any = SigmoidNetwork.of(X, hidden, weight) if hidden else LinearScore.of(X, weight)
-        self._score: ScoreFunction = score
-        start = Primal(score.start(random_state), np.zeros(2 * surrogate.n_pairs))
-        scale = score.mean_squared_gradient(start.parameters, X)
+        self._score = score
+        parameters = score.start(random_state)
+        scale = score.mean_squared_gradient(parameters, X)
         problem = SaddleProblem(
             surrogate,
             score,
-            DualGeometry(surrogate.owner, surrogate.n_functions, self.interval),
+            self.interval,
             self.learning_rate,
             self.dual_learning_rate,
             scale if scale > 0 else 1.0,
             self.batch_size,
             self.proximal_weight if hidden else 0.0,
         )
-        ends = self.theta, self.tol, self.max_levels, self.relative_tol
-        schedule = LevelSchedule(self.n_steps * self.batch_size, self.batch_size, *ends)
         level = 0.5 if self.first_level is None else self.first_level / self._unit
-        return LevelSetSearch(problem, schedule, start, level)
-
-    def _find_levels(
-        self, search: LevelSetSearch, X: Array, ratios: Float, random_state: np.random.RandomState
-    ) -> list[Level]:
-        """Find the levels of a fit to rows in memory, given by features and density ratios."""
-        problem = search.problem
-        if self.solver == "exact":
-            return [solve_exactly(problem, X, ratios)]
-        batches = shuffled_batches(X.shape[0], self.batch_size, random_state)
-        if not self.hidden:
-            return list(follow_levels(search, X, ratios, batches))
-        level = None if self.first_level is None else self.first_level / self._unit
-        return list(follow_proximal_points(
-            problem, search.schedule, search.centre, self.n_proximal_points, (X, ratios), batches,
-            level,
-        ))  # fmt: skip
-
-    def _warn_of_no_progress(
-        self, problem: SaddleProblem, values: Float, X: Array, ratios: Float
-    ) -> None:
-        """Warn of a search whose one level is far from the optimum of a linear score.
-
-        Where it misses constraints, these are named already.
-        """
-        if self.hidden or (values > problem.surrogate.limits)[1:].any():
-            return
-        reached, least = values[0], solve_exactly(problem, X, ratios).level
-        # Gap to the optimum, a tenth of the objective of equal scores, that is named.
-        if reached - least > 0.05:
-            issue_warning(
-                f"The level-set search made no progress: its one level has a surrogate objective "
-                f"of {reached * self._unit:.3g}, and the optimum is {least * self._unit:.3g}. Use "
-                f"solver='exact', more n_steps or a smaller tol.",
-                "GC304",
-            )
+        ends = self.theta, self.tol, self.max_levels, self.relative_tol
+        n_rows = self.n_steps * self.batch_size
+        return LevelSetSearch(problem, problem.start(parameters), level, n_rows, *ends)
 
     def _report(
         self,
-        table: LevelTable,
+        levels: Sequence[Level],
+        sets: PairSets,
         validation: PairSample,
-        training: PairSample | None,
         base_rate: float,
-    ) -> None:
-        """Set the fitted attributes of the chosen level."""
-        level, sets, chosen = table.levels[table.chosen], table.sets, table.chosen
-        self._parameters, self.level_ = level.point.parameters, level.number
-        scores = self._score.scores(self._parameters, validation.X)
-        is_positive = sets.inside(validation)[:, POSITIVES]
-        self._log_odds = fit_log_odds(scores, is_positive, validation.weight, base_rate)
-        self._fold_log_odds()
-        self.history_ = table.history(self._unit)
+        training: PairSample | None = None,
+    ) -> list[tuple[str, str]]:
+        """Choose a level by validation rows, set its attributes, and list its faults.
+
+        It is the level of largest AUC among those that meet all constraints there, or else of
+        least violation. Constraints without a value count as not met. Where the AUC has none, the
+        last level is chosen. Faults have the codes of warnings.
+        """
         compiled = sets.compiled
+        scores = [self._score.scores(level.point.parameters, validation.X) for level in levels]
+        auc = np.array([sets.auc(validation, of_level) for of_level in scores])
+        measured = [sets.values(validation, of_level) for of_level in scores]
+        values = np.array([of_level for of_level, _ in measured])
+        is_known = np.array([known for _, known in measured], dtype=bool)
+        signs = np.array([constraint.sign for constraint in compiled.constraints])
+        excess = np.nan_to_num(signs * (values - compiled.bounds))
+        violation = excess.max(axis=1, initial=0.0)
+        missed = np.where(violation > ROUNDING, violation, 0.0)
+        ranks = np.arange(len(levels))[::-1], -np.nan_to_num(auc), missed
+        chosen = int(np.lexsort((*ranks, (~is_known).sum(axis=1)))[0])
+
+        level = levels[chosen]
+        self._parameters, self.level_ = level.point.parameters, level.number
+        is_positive = sets.inside(validation)[:, POSITIVES]
+        self._log_odds = fit_log_odds(scores[chosen], is_positive, validation.weight, base_rate)
+        self._fold_log_odds()
+        columns: dict[str, Any] = {
+            "level": [level.number for level in levels],
+            "proximal_point": [level.proximal_point for level in levels],
+            "r": [level.level * self._unit for level in levels],
+            "upper_bound": [level.upper_bound * self._unit for level in levels],
+            "rows": [level.n_rows for level in levels],
+            "distance": [level.distance for level in levels],
+            "auc": auc,
+            "violation": violation,
+            "chosen": np.arange(len(levels)) == chosen,
+        }
+        columns |= {f"value[{name}]": values[:, j] for j, name in enumerate(compiled.names)}
+        self.history_ = pd.DataFrame(columns)
         on_training = np.full(len(compiled.constraints), np.nan)
         if training is not None:
-            scores = self._score.scores(self._parameters, training.X)
-            on_training, _ = sets.values(training, scores)
-        satisfied = pd.array(compiled.is_satisfied(table.values[chosen]), dtype="boolean")
-        satisfied[~table.is_known[chosen]] = pd.NA
+            of_training = self._score.scores(self._parameters, training.X)
+            on_training, _ = sets.values(training, of_training)
+        satisfied = pd.array(compiled.is_satisfied(values[chosen]), dtype="boolean")
+        satisfied[~is_known[chosen]] = pd.NA
         self.constraint_report_ = pd.DataFrame(
             {
                 "constraint": compiled.names,
                 "bound": compiled.bounds,
                 "train": on_training,
-                "held_out": table.values[chosen],
+                "held_out": values[chosen],
                 "multiplier": compiled.totals(level.multipliers),
                 "satisfied": satisfied,
             }
         )
+        return describe_faults(self.history_, self.constraint_report_, len(validation))
 
     def _fold_log_odds(self) -> None:
         """Write the log-odds of a linear score as one linear function of features."""

@@ -306,6 +306,12 @@ class ConstrainedLinearModel(ConstrainedFitAttributes):
         may_miss = notifier.is_out_of_time or not notifier.is_stopped
         return fit, iterates, may_miss and iterates.warn(notifier, model.n_iterations)
 
+    def _coefficients(self) -> Float:
+        """Stack the present coefficients, one row for each score, with the intercept last."""
+        model = cast(Any, self)
+        parts = [np.atleast_2d(model.coef_), np.reshape(model.intercept_, (-1, 1))]
+        return np.hstack(parts[: 1 + model.fit_intercept], dtype=np.float64)
+
     def _make_learner(self, fit: ConstrainedFit) -> LinearLearner:
         """Make the learner of the rows of a fit."""
         model, lagrangian = cast(Any, self), fit.solver.lagrangian

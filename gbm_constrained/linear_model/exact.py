@@ -640,8 +640,8 @@ class SubproblemSolver:
     def _begin(self, weights: Float) -> None:
         """Take the subproblem of the present iteration, which starts from some weights."""
         self.start, self.multipliers = weights, self.solver.multipliers
-        self.centre = self.solver.subproblem.centre
-        self.in_scores = float(np.max(self.solver.subproblem.proximal_weight))
+        self.centre, weight = self.solver.proximal_term
+        self.in_scores = float(np.max(weight))
         self.in_weights = 0.0
         if self.learner.metric == "weights":
             self.in_scores, self.in_weights = self.in_weights, self.in_scores

@@ -25,17 +25,21 @@ from sklearn.utils.validation import check_random_state, validate_data
 
 from gbm_constrained._dataframes import take_rows
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.data.fit_data import CombinedRows, FitArguments
+from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.validation import check_integer, preserve_random_state
-from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.decision.rules import Scores
 from gbm_constrained.fit import model_note as saving
-from gbm_constrained.fit.black_box_fit import BlackBoxMixin, refuse_arguments, refuse_rows
+from gbm_constrained.fit.black_box_fit import BlackBoxMixin, refuse_arguments
 from gbm_constrained.fit.callbacks import ConstraintCallback, Progress, TimeLimit
-from gbm_constrained.fit.finalize import FinalModel, ReportLayout, describe_training_rows
+from gbm_constrained.fit.finalize import (
+    FinalModel,
+    ReportLayout,
+    describe_training_rows,
+    report,
+    warn,
+)
 from gbm_constrained.fit.fit import ConstrainedFit
-from gbm_constrained.fit.fitted_report import report, warn
-from gbm_constrained.fit.metric_report import MetricMixin
+from gbm_constrained.fit.metric_fit import MetricMixin
 from gbm_constrained.fit.native_models import IsOver, NativeAdapter, PartRows, multiply_weight
 from gbm_constrained.fit.options import (
     LINEAR_SOLVER,
@@ -102,10 +106,6 @@ class LinearParameters:
         self.model.coef_ = (parameters / self._deviation)[None]
         self.model.intercept_ = self.model.intercept_ + intercept
 
-    def append_offsets(self, X: Any, offsets: GroupOffsets, groups: Codes) -> None:
-        """Refuse offsets, which no coefficient stands for."""
-        raise NotImplementedError("A linear model takes no offsets of groups.")
-
 
 class LogisticAdapter(NativeAdapter):
     """Arguments of one ``fit``, and how it is left to scikit-learn.
@@ -158,15 +158,6 @@ class LogisticAdapter(NativeAdapter):
     def fit_plain(self, factor: Float | None = None, is_over: IsOver | None = None) -> None:
         """Call the parent's own ``fit``, which nothing ends early."""
         self.native(self.X, self.y, multiply_weight(self.sample_weight, factor))
-
-    def check_rows(self, combined: CombinedRows) -> None:
-        """Accept further rows, for no other argument has one value for each row."""
-
-    def leave_out_rounds(self) -> None:
-        """Leave none out: a linear model has no rounds."""
-
-    def finish(self) -> None:
-        """Add no conditions."""
 
     def fit_part(self, part: PartRows) -> LogisticModel:
         """Train scikit-learn's own model on some of the rows."""
@@ -447,7 +438,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
             )
             self._fit_black_box(LogisticAdapter(self, super().fit, rows), rows, black_box)
             return self
-        refuse_rows(validation, evaluation)
+        refuse_arguments(None, validation=validation, evaluation=evaluation)
         options = read_options(self)
         if options.metric is None and not options.constraints:
             return self._fit_without_constraints(X, y, sample_weight, time_limit)
@@ -534,8 +525,3 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         """Find the penalty of the objective, which is a mean over rows."""
         is_free = self.penalty is None or np.isinf(self.C)
         return 0.0 if is_free else 1.0 / (self.C * total_weight)
-
-    def _coefficients(self) -> Float:
-        """Stack the present coefficients with the intercept last."""
-        parts = [self.coef_, self.intercept_[:, None]] if self.fit_intercept else [self.coef_]
-        return np.hstack(parts, dtype=np.float64)

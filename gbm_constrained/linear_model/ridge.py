@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 from sklearn.linear_model import Ridge
 from sklearn.utils.validation import check_consistent_length, check_X_y
 
-from gbm_constrained._typing import Float
 from gbm_constrained.data.fit_data import FitArguments, check_targets
 from gbm_constrained.data.validation import (
     check_choice,
@@ -22,11 +20,11 @@ from gbm_constrained.data.validation import (
 from gbm_constrained.decision.regression import Affine, choose_share
 from gbm_constrained.evaluation.verdicts import measure_cost_of_numbers
 from gbm_constrained.fit.callbacks import ConstraintCallback, TimeLimit
-from gbm_constrained.fit.fit import weight_of_rows
+from gbm_constrained.fit.finalize import describe_regressor, report_regressor
+from gbm_constrained.fit.fit import RegressionFit, weight_of_rows
 from gbm_constrained.fit.fitted_report import remove_report
 from gbm_constrained.fit.model_note import unchanged_on_error
 from gbm_constrained.fit.options import Iterate, SolverName, SolverOptions, with_known_parameters
-from gbm_constrained.fit.regression import RegressionFit, describe_regressor, report_regressor
 from gbm_constrained.linear_model.base import ConstrainedLinearModel, document_fit, set_parameters
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.losses import RegressionObjective, curvature_range
@@ -250,7 +248,7 @@ class ConstrainedRidge(ConstrainedLinearModel, Ridge):
             self.n_iter_ = np.array([len(iterates.solution.history)], dtype=np.int32)
             remove_report(self)
             if options.constraints:
-                model = replace(model, cost=measure_cost_of_numbers(rows, score))
+                model.cost = measure_cost_of_numbers(rows, score)
                 done = self.n_iter_[0] if fit.notifier.is_stopped else self.n_iterations
                 feasibility = report_regressor(self, fit, model, int(done))
         if options.constraints and not is_named:
@@ -261,8 +259,3 @@ class ConstrainedRidge(ConstrainedLinearModel, Ridge):
     def _l2(self, total_weight: float) -> float:
         """Find the penalty of the objective, which is a mean over rows."""
         return float(self.alpha) / total_weight
-
-    def _coefficients(self) -> Float:
-        """Stack the present coefficients with the intercept last."""
-        parts = [np.ravel(self.coef_), np.ravel(self.intercept_)]
-        return np.concatenate(parts[: 1 + self.fit_intercept])[None, :].astype(np.float64)

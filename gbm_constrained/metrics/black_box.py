@@ -26,11 +26,9 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.validation import check_choice, check_integer, is_finite_number
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.surrogates import (
-    Surrogate,
     SurrogateLosses,
     check_surrogates,
     default_surrogates,
-    warn_of_few_rows,
 )
 from gbm_constrained.metrics.text import NAMES
 
@@ -166,18 +164,18 @@ class CallBudget:
     ----------
     limit : int
         Most calls, ``max_calls``.
-    reserved : int, default=0
-        Calls that are kept back.
 
     Attributes
     ----------
     calls : int
         Number of calls so far.
+    place : str
+        Part of the fit that calls, which errors of the function name.
     """
 
-    def __init__(self, limit: int, reserved: int = 0) -> None:
-        self.calls = 0
-        self.limit, self._reserved = limit, reserved
+    def __init__(self, limit: int) -> None:
+        self.calls, self.place = 0, "the first call"
+        self.limit, self._reserved = limit, 0
 
     @property
     def left(self) -> int:
@@ -204,7 +202,18 @@ class MeasuredBlackBox:
         Labels of the validation rows.
     budget : CallBudget
         Calls of the function that are left.
+
+    Attributes
+    ----------
+    violation : callable or None
+        By how much the decisions of scores violate constraints, where there are some.
+    price : float
+        What a violation adds to the loss. Without end, no call is needed to know that scores are
+        worse than any that keep all constraints.
     """
+
+    violation: Callable[[Float], float] | None = None
+    price: float = np.inf
 
     def __init__(
         self,
@@ -215,7 +224,6 @@ class MeasuredBlackBox:
         budget: CallBudget,
     ) -> None:
         self.called, self.bounds, self.budget = called, bounds, budget
-        self.place = "the first call"  # Which errors of the function name.
         self._classes = rows.classes
         weight = np.ones(len(rows)) if rows.weight is None else rows.weight
         self._hold(y_true, rows.columns, weight)
@@ -237,19 +245,11 @@ class MeasuredBlackBox:
         part._hold(self._labels[index], columns, self._weight[index])
         return part
 
-    @property
-    def calls(self) -> int:
-        """Number of calls so far, on other rows of the same budget too."""
-        return self.budget.calls
-
-    @property
-    def calls_left(self) -> int:
-        """Number of calls that are left."""
-        return self.budget.left
-
-    def begin_iteration(self, iteration: int) -> None:
-        """Note the iteration, which errors of the function name."""
-        self.place = f"iteration {iteration}"
+    def under(self, violation: Callable[[Float], float], price: float) -> MeasuredBlackBox:
+        """Make the loss of scores that must keep constraints, with the same budget of calls."""
+        constrained = copy.copy(self)
+        constrained.violation, constrained.price = violation, price
+        return constrained
 
     def __call__(self, scores: Float) -> float:
         """Call the function, and scale its value to a loss between zero and one.
@@ -271,8 +271,12 @@ class MeasuredBlackBox:
             If the value is no finite number within the bounds. Errors of the function itself are
             raised with a note of the iteration.
         """
+        violation = 0.0 if self.violation is None else self.violation(scores)
+        if violation and self.price == np.inf:
+            return 1.0 + violation
         worst, best = self._ends
-        return (self.measure(scores) - best) / (worst - best)
+        loss = (self.measure(scores) - best) / (worst - best)
+        return loss + self.price * violation if violation else loss
 
     def from_loss(self, loss: float) -> float:
         """Find the value of the function that has a loss."""
@@ -287,13 +291,13 @@ class MeasuredBlackBox:
 
     def measure(self, scores: Float) -> float:
         """Call the function, and return its value; see :meth:`__call__`."""
-        if self.calls_left <= 0:
+        if self.budget.left <= 0:
             raise RuntimeError(
                 f"BlackBox({self.called.name}) was called max_calls={self.budget.limit} times, "
                 f"and no call is left: raise max_calls."
             )
         self.budget.calls += 1
-        where = f"{self.place}, at call {self.calls}"
+        where = f"{self.budget.place}, at call {self.budget.calls}"
         found: Array = scores
         if self.called.predict == "labels":
             found = self._classes[(scores > 0.0).astype(np.intp)]
@@ -400,15 +404,23 @@ class BlackBox:
         object.__setattr__(self, "called", called)
         object.__setattr__(self, "columns", read_columns(self.by))
 
-    def bind_surrogates(self, rows: Rows, n_validation: int | None) -> SurrogateLosses:
-        """Bind the surrogates to training rows.
+    def bind_surrogates(
+        self, rows: Rows, training: Rows | None = None, what: str = "training"
+    ) -> SurrogateLosses:
+        """Bind the surrogates to rows.
+
+        A function that looks at sensitive features needs validation rows of each surrogate, and
+        estimators that shift scores need surrogates on these rows.
 
         Parameters
         ----------
         rows : Rows
-            Training rows.
-        n_validation : int or None
-            Number of validation rows, of which few give a warning; None gives none.
+            The rows.
+        training : Rows, default=None
+            Training rows, whose groups make the surrogates by default; the rows themselves by
+            default.
+        what : str, default="training"
+            Name of the rows in messages.
 
         Returns
         -------
@@ -419,38 +431,10 @@ class BlackBox:
         ValueError
             If y has not two classes, or a surrogate has no rows.
         """
-        bound = SurrogateLosses(self._surrogates_of(rows), rows)
-        if n_validation is not None:
-            warn_of_few_rows(len(bound), n_validation)
-        return bound
-
-    def bind_validation(self, rows: Rows, training: Rows) -> SurrogateLosses:
-        """Bind the surrogates of training rows to validation rows.
-
-        A function that looks at sensitive features needs validation rows of each surrogate, and
-        estimators that shift scores need surrogates on these rows.
-
-        Parameters
-        ----------
-        rows : Rows
-            Validation rows.
-        training : Rows
-            Training rows, whose groups make the surrogates by default.
-
-        Returns
-        -------
-        SurrogateLosses
-
-        Raises
-        ------
-        ValueError
-            If a surrogate has no validation rows.
-        """
-        return SurrogateLosses(self._surrogates_of(training), rows, "validation")
-
-    def _surrogates_of(self, rows: Rows) -> tuple[Surrogate, ...]:
         given = check_surrogates(self.surrogates)
-        return default_surrogates(rows, self.columns) if given is None else given
+        if given is None:
+            given = default_surrogates(rows if training is None else training, self.columns)
+        return SurrogateLosses(given, rows, what)
 
     def bind(
         self, rows: Rows, y_true: NDArray[Any], budget: CallBudget | None = None

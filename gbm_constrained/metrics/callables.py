@@ -126,32 +126,28 @@ class FunctionMetric(Metric):
                 ) from None
 
         def derivative(u: Float) -> Float:
-            found = (
-                approx_fprime(u, function) if self.gradient is None else self._flat(u, matrices)
-            )
+            if self.gradient is None:
+                found = approx_fprime(u, function)
+            else:
+                given = self.gradient(matrices(u))
+                if keys is not None:
+                    given = np.stack([np.asarray(given[key]) for key in keys], axis=-1)
+                found = np.asarray(given, dtype=np.float64)
+                if found.size != u.size:
+                    raise ValueError(
+                        f"gradient= of {self} returned an array of shape {found.shape}: it must "
+                        f"have the shape of the confusion matrix."
+                    )
             if not np.isfinite(found).all():
                 raise ValueError(
-                    f"the gradient of {self} is {found.tolist()} at the confusion matrix "
-                    f"{np.round(u, 6).tolist()}: give metric(..., gradient=) one that is finite "
-                    f"there."
+                    f"the gradient of {self} is {np.ravel(found).tolist()} at the confusion "
+                    f"matrix {np.round(u, 6).tolist()}: give metric(..., gradient=) one that is "
+                    f"finite there."
                 )
-            return np.asarray(found)
+            return np.ravel(found)
 
         kind: Kind = "convex" if self.kind in ("concave", "convex") else self.kind  # type: ignore[assignment]
         return BoundMetric(self, expressions, function, derivative, kind)
-
-    def _flat(self, u: Float, matrices: Callable[[Float], Any]) -> Float:
-        assert self.gradient is not None
-        found = self.gradient(matrices(u))
-        if self.by is not None:
-            found = np.stack([np.asarray(found[key]) for key in matrices(u)], axis=-1)
-        found = np.asarray(found, dtype=np.float64)
-        if found.size != u.size:
-            raise ValueError(
-                f"gradient= of {self} returned an array of shape {found.shape}: it must have the "
-                f"shape of the confusion matrix."
-            )
-        return np.ravel(found)
 
     def __str__(self) -> str:
         name = getattr(self.function, "__name__", type(self.function).__name__)

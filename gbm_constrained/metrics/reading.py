@@ -65,8 +65,7 @@ def read_objective(maximize: Any, minimize: Any) -> Metric | None:
         return None
     name, given = _take_one(maximize, minimize)
     found = read_metric(name, given)
-    other = "minimize=" if name == "maximize" else "maximize="
-    _check_direction(name, found, found.greater_is_better, other)
+    _check_direction(name, found, greater_is_better=found.greater_is_better)
     return found
 
 
@@ -90,20 +89,21 @@ def read_black_box(maximize: Any, minimize: Any) -> BlackBox | None:
     """
     if not isinstance(maximize, BlackBox) and not isinstance(minimize, BlackBox):
         return None
-    name, given = _take_one(maximize, minimize)
-    found: BlackBox = given
-    other = "maximize="
-    if name == "maximize":
-        other = "minimize=, or BlackBox(..., maximize=True)"
-    _check_direction(name, found, found.called.is_maximized, other)
-    return found
+    name, found = _take_one(maximize, minimize)
+    has_direction = ", or BlackBox(..., maximize=True)" if name == "maximize" else ""
+    is_maximized = found.called.is_maximized
+    _check_direction(name, found, greater_is_better=is_maximized, remedy=has_direction)
+    return found  # type: ignore[no-any-return]
 
 
-def _check_direction(name: str, found: Any, greater_is_better: bool, remedy: str) -> None:  # noqa: FBT001
+def _check_direction(name: str, found: Any, *, greater_is_better: bool, remedy: str = "") -> None:
     """Refuse a metric that the parameter `name` would optimise in the wrong direction."""
     if greater_is_better != (name == "maximize"):
         size = "larger" if greater_is_better else "smaller"
-        raise ValueError(f"{name}={found}: {size} values of it are better, so use {remedy}.")
+        other = "maximize=" if greater_is_better else "minimize="
+        raise ValueError(
+            f"{name}={found}: {size} values of it are better, so use {other}{remedy}."
+        )
 
 
 def _take_one(maximize: Any, minimize: Any) -> tuple[str, Any]:
@@ -136,12 +136,12 @@ def read_metric(name: str, given: Any) -> Metric:
             f"metric(function, kind='other')."
         )
     if isinstance(given, (Rate, Quotient)):
-        if any(term.event.is_pair for rate in given.rates for _, term in rate.terms):
+        if any(term.event.kind == "pair" for rate in given.rates for _, term in rate.terms):
             raise ValueError(
                 f"{name}={given} is about the order of scores, and no function of the confusion "
                 f"matrix: bound it as a constraint, such as auc() >= 0.9."
             )
-        if any(term.event.is_loss for rate in given.rates for _, term in rate.terms):
+        if any(term.event.kind == "loss" for rate in given.rates for _, term in rate.terms):
             raise ValueError(
                 f"{name}={given} is a mean loss of probabilities, and the classifier trains for "
                 f"its own: leave it out, or bound it as a constraint."

@@ -35,7 +35,7 @@ LossName: TypeAlias = Literal["log_loss", "hinge", "sigmoid", "squared", "quanti
 
 @dataclass(frozen=True)
 class MarginLoss:
-    """A loss of margins that falls as they grow.
+    """A loss of margins that falls as they grow, or the squared one, which rises beyond one.
 
     Parameters
     ----------
@@ -45,11 +45,14 @@ class MarginLoss:
         Given margins, the derivative at each; a subgradient at kinks.
     supremum : float, default=inf
         Upper end of the values.
+    root : callable, default=None
+        Closed form of :meth:`find_shift`; a search by default.
     """
 
     value: Callable[[Float], Float]
     slope: Callable[[Float], Float]
     supremum: float = math.inf
+    root: Callable[[Float, Float, float], float] | None = None
 
     def find_shift(self, margins: Float, weights: Float, target: float) -> float:
         r"""Solve :math:`\sum_i w_i \phi(m_i + \delta) = u` for the shift :math:`\delta`.
@@ -68,6 +71,8 @@ class MarginLoss:
         float
             The shift; NaN where no shift reaches the target.
         """
+        if self.root is not None:
+            return self.root(margins, weights, target)
         if not 0.0 < target < self.supremum:
             return math.nan
 
@@ -85,16 +90,13 @@ class MarginLoss:
         return float(brentq(excess, 0.0, step, xtol=1e-14))
 
 
-class SquaredLoss(MarginLoss):
-    r"""The squared error :math:`(1 - m)^2`, which rises again beyond a margin of one."""
-
-    def find_shift(self, margins: Float, weights: Float, target: float) -> float:
-        """Solve the quadratic equation on the side of its minimum where no shift is zero."""
-        mean = float(weights @ margins)
-        least = float(weights @ np.square(margins - mean))
-        if target < least:
-            return math.nan
-        return (1.0 - mean) - math.copysign(math.sqrt(target - least), 1.0 - mean)
+def _shift_of_squares(margins: Float, weights: Float, target: float) -> float:
+    """Solve the quadratic equation on the side of its minimum where no shift is zero."""
+    mean = float(weights @ margins)
+    least = float(weights @ np.square(margins - mean))
+    if target < least:
+        return math.nan
+    return (1.0 - mean) - math.copysign(math.sqrt(target - least), 1.0 - mean)
 
 
 MARGIN_LOSSES: dict[LossName, MarginLoss] = {
@@ -103,7 +105,9 @@ MARGIN_LOSSES: dict[LossName, MarginLoss] = {
         lambda m: np.maximum(1.0 - m, 0.0), lambda m: np.where(m < 1.0, -1.0, 0.0)
     ),
     "sigmoid": MarginLoss(lambda m: expit(-m), lambda m: -expit(m) * expit(-m), supremum=1.0),
-    "squared": SquaredLoss(lambda m: np.square(1.0 - m), lambda m: 2.0 * (m - 1.0)),
+    "squared": MarginLoss(
+        lambda m: np.square(1.0 - m), lambda m: 2.0 * (m - 1.0), root=_shift_of_squares
+    ),
 }
 
 
@@ -140,11 +144,6 @@ class BoundSurrogate:
     positive: Codes = field(default_factory=lambda: np.empty(0, np.intp))
     positive_weights: Float = field(default_factory=lambda: np.empty(0))
 
-    @property
-    def all_rows(self) -> Codes:
-        """Rows that the mean depends on."""
-        return np.concatenate([self.positive, self.rows])
-
     def _find_threshold_row(self, scores: Float) -> int | None:
         """Find the positive row whose score is the largest threshold with the recall."""
         if self.recall is None:
@@ -153,25 +152,22 @@ class BoundSurrogate:
         reached = np.cumsum(self.positive_weights[order])  # It may fall short by rounding.
         return int(self.positive[order[np.searchsorted(reached, self.recall - 1e-12)]])
 
-    def _margins(self, scores: Float) -> Float:
+    def margins(self, scores: Float) -> Float:
+        """Compute the margins of the rows whose losses are averaged."""
         row = self._find_threshold_row(scores)
         return np.asarray(self.signs * (scores[self.rows] - (0.0 if row is None else scores[row])))
 
     def value(self, scores: Float) -> float:
         """Compute the mean loss."""
-        return float(self.weights @ self.loss.value(self._margins(scores)))
+        return float(self.weights @ self.loss.value(self.margins(scores)))
 
     def add_gradient(self, scores: Float, coefficient: float, out: Float) -> None:
         """Add a multiple of the gradient in the scores, that of the threshold included."""
-        slope = self.loss.slope(self._margins(scores))
+        slope = self.loss.slope(self.margins(scores))
         added = coefficient * self.weights * self.signs * slope
         out[self.rows] += added
         if (row := self._find_threshold_row(scores)) is not None:
             out[row] -= float(added.sum())
-
-    def find_shift(self, scores: Float, target: float) -> float:
-        """Find the shift of all margins that makes the mean a target; NaN without one."""
-        return self.loss.find_shift(self._margins(scores), self.weights, target)
 
 
 MOST_SURROGATES = 32
@@ -203,8 +199,7 @@ class Surrogate:
         on = f", on={join_truncated(self.on)}" if self.on else ""
         return f"surrogate({self.loss!r}{recall}{on})"
 
-    def __repr__(self) -> str:
-        return str(self)
+    __repr__ = __str__
 
 
 def surrogate(loss: LossName = "log_loss", *, on: Any = None, recall: float = 0.5) -> Surrogate:
@@ -398,14 +393,15 @@ class SurrogateLosses:
         """
         owner = np.full(self._n_rows, -1)
         for k, part in enumerate(self._parts):
-            shared = owner[part.all_rows]
+            rows = np.concatenate([part.positive, part.rows])
+            shared = owner[rows]
             if (shared >= 0).any():
                 raise ValueError(
                     f"{self.names[shared.max()]} and {self.names[k]} share rows, and only "
                     f"surrogates of different rows are moved one by one: use "
                     f"estimator='interpolation', or other surrogates."
                 )
-            owner[part.all_rows] = k
+            owner[rows] = k
 
     def move(self, scores: Float, targets: Float) -> tuple[Float, Bool]:
         r"""Shift the margins of each surrogate's rows so that it has a target value.
@@ -428,7 +424,10 @@ class SurrogateLosses:
         """
         moved = scores.copy()
         shifts = np.array(
-            [part.find_shift(scores, u) for part, u in zip(self._parts, targets, strict=True)]
+            [
+                part.loss.find_shift(part.margins(scores), part.weights, u)
+                for part, u in zip(self._parts, targets, strict=True)
+            ]
         )
         is_out_of_range = np.isnan(shifts)
         for part, shift in zip(self._parts, np.where(is_out_of_range, 0.0, shifts), strict=True):

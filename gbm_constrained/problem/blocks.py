@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -35,6 +34,7 @@ from gbm_constrained.problem.functionals import (
 )
 
 _Entries: TypeAlias = tuple[Float, Codes]  # Coefficients, and their positions.
+NOTHING: _Entries = np.zeros(0), np.zeros(0, dtype=np.intp)
 
 
 def find_row_properties(
@@ -55,8 +55,7 @@ def find_row_properties(
     """
     m, n_classes = rows.shape[0], cells.classes.size
     may_reward, must_reward, splits = np.zeros((3, m), dtype=bool)
-    nothing = np.zeros(0, dtype=np.intp)
-    widths: list[tuple[Float, Codes, Codes]] = [(np.zeros(0), nothing, nothing)]
+    widths: list[tuple[Float, Codes, Codes]] = [(*NOTHING, NOTHING[1])]
     for view in cells.views if m else ():
         # Tables of all labels of each combination of other levels that a row has coefficients of,
         # (n_combinations, n_labels, n_classes). A row compares few of many groups.
@@ -104,8 +103,7 @@ def find_row_properties(
 def make_csr(rows: Sequence[_Entries], width: int) -> Any:
     """Make a sparse matrix of the values of each row, given with their columns."""
     ends = np.cumsum([0, *(columns.size for _, columns in rows)])
-    values = np.concatenate([np.zeros(0), *(values for values, _ in rows)])
-    columns = np.concatenate([np.zeros(0, dtype=np.intp), *(columns for _, columns in rows)])
+    values, columns = (np.concatenate(one) for one in zip(NOTHING, *rows, strict=True))
     return sparse.csr_array((values, columns.astype(np.intp), ends), shape=(len(rows), width))
 
 
@@ -119,24 +117,16 @@ class PairBlock:
     target : Index of the class.
     cells : (n,). The cells, sorted and counted over all views.
     parts : (n,). Part of each cell, from 0 to the number of parts less one.
-    start : Position of the block's first entry among those of all blocks.
+    n_parts : Number k of parts.
+    entries : Positions of the entries of the flat table, (k * k,), among those of all blocks.
     """
 
     view: int
     target: int
     cells: Codes
     parts: Codes
-    start: int
-
-    @cached_property
-    def n_parts(self) -> int:
-        """Number k of parts."""
-        return int(self.parts.max()) + 1
-
-    @property
-    def entries(self) -> slice:
-        """Positions of the entries of the flat table, (k * k,)."""
-        return slice(self.start, self.start + self.n_parts**2)
+    n_parts: int
+    entries: slice
 
     def sum(self, of_cells: Float, some: Codes | None = None) -> Float:
         """Sum a quantity of all cells of all views, or of some cells of the block, by part."""
@@ -153,7 +143,7 @@ class PairBlock:
         u, v = (self.sum(weight, side) for side in term.bases)
         shares = np.outer(u / u.sum(), v / v.sum()).ravel()
         at = np.flatnonzero(shares)
-        return term.coefficient * shares[at], self.start + at
+        return term.coefficient * shares[at], self.entries.start + at
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,18 +155,14 @@ class ResidualBlock:
     view : Position of the view.
     bins : Number of bins.
     cells : Cells of the view, counted over all views.
-    start : Position of the block's first entry among those of all blocks.
+    entries : Positions of the entries of the flat table, (n_cells * bins,), among those of all
+        blocks.
     """
 
     view: int
     bins: int
     cells: slice
-    start: int
-
-    @property
-    def entries(self) -> slice:
-        """Positions of the entries of the flat table, (n_cells * bins,)."""
-        return slice(self.start, self.start + (self.cells.stop - self.cells.start) * self.bins)
+    entries: slice
 
     def holds(self, term: MeanResidual) -> bool:
         """Whether the table has the entries of a mean residual."""
@@ -185,7 +171,7 @@ class ResidualBlock:
     def coefficients(self, term: MeanResidual, weight: Float) -> _Entries:
         """Compute the coefficients of a mean residual, given weights of all cells."""
         at = term.cells[weight[term.cells] > 0.0]
-        entries = self.start + (at - self.cells.start) * self.bins + term.position
+        entries = self.entries.start + (at - self.cells.start) * self.bins + term.position
         return term.coefficient * weight[at] / weight[at].sum(), entries
 
 
@@ -207,12 +193,13 @@ def find_blocks(
         cells = np.unique(np.concatenate(compared))
         membership = np.array([np.isin(cells, side, assume_unique=True) for side in compared])
         parts = np.unique(membership, axis=1, return_inverse=True)[1].ravel()
-        start = pairs[-1].entries.stop if pairs else 0
-        pairs.append(PairBlock(view, target, cells, parts, start))
+        start, n = pairs[-1].entries.stop if pairs else 0, int(parts.max()) + 1
+        pairs.append(PairBlock(view, target, cells, parts, n, slice(start, start + n**2)))
     residuals: list[ResidualBlock] = []
     for view, n_bins in sorted(bins):
-        start = residuals[-1].entries.stop if residuals else 0
-        residuals.append(ResidualBlock(view, n_bins, views[view].cells, start))
+        start, n = residuals[-1].entries.stop if residuals else 0, len(views[view]) * n_bins
+        entries = slice(start, start + n)
+        residuals.append(ResidualBlock(view, n_bins, views[view].cells, entries))
     return tuple(pairs), tuple(residuals)
 
 
@@ -249,17 +236,13 @@ def tabulate(
             else:
                 of_bins = next(block for block in residual_blocks if block.holds(part))
                 entries["residuals"].append(of_bins.coefficients(part, weight))
-        for name, found in entries.items():
-            rows[name].append(_add_up(found))
+        for name, found in entries.items():  # Coefficients of the same position add up.
+            if not found:
+                rows[name].append(NOTHING)
+                continue
+            values, columns = (np.concatenate(one) for one in zip(*found, strict=True))
+            at, position = np.unique(columns, return_inverse=True)
+            total = np.bincount(position, values, at.size).astype(np.float64)
+            is_kept = total != 0.0  # A stored zero times the NaN of an empty cell would be NaN.
+            rows[name].append((total[is_kept], at[is_kept]))
     return {name: make_csr(rows[name], width) for name, width in widths.items()}
-
-
-def _add_up(entries: Sequence[_Entries]) -> _Entries:
-    """Add up coefficients of the same position, and leave out zeros."""
-    if not entries:
-        return np.zeros(0), np.zeros(0, dtype=np.intp)
-    values, columns = map(np.concatenate, zip(*entries, strict=True))
-    at, position = np.unique(columns, return_inverse=True)
-    total = np.bincount(position, values).astype(np.float64)
-    is_kept = total != 0.0  # A stored zero times the NaN of an empty cell would be NaN.
-    return total[is_kept], at[is_kept]

@@ -30,7 +30,7 @@ import numpy as np
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.comparisons import Grouped
-from gbm_constrained.constraints.selectors import Amount, Key
+from gbm_constrained.constraints.selectors import Amount, Column, Key
 from gbm_constrained.data.cells import MOST_CELLS, Cells, View
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.exceptions import UnavailableError
@@ -45,12 +45,12 @@ from gbm_constrained.problem.functionals import (
     GroupFinder,
     RateParts,
     SmallGroup,
-    SmallGroupWarning,
     WeightedFraction,
     check_number_of_groups,
     columns_by,
     compile_rate,
     unique_names,
+    warn_of_small_groups,
 )
 from gbm_constrained.problem.linear_constraints import CurveDirections, Curves, LinearConstraints
 
@@ -77,7 +77,8 @@ def needs_of(constraint: Constraint, rows: Rows) -> list[Key | Amount | None]:
     for term in constraint.terms:
         for source in set(term.data_sets) & set(rows.sources):
             amount = [term.amount.column] if term.amount is not None else []
-            for name in (*by, *(column.name for column in term.columns), *amount):
+            columns = [part.name for part in term.selectors if isinstance(part, Column)]
+            for name in (*by, *columns, *amount):
                 if not rows.has_column(source, name):
                     raise ValueError(
                         f"{constraint}: column {name!r} is not known of the rows of data set "
@@ -93,7 +94,7 @@ def compile_constraints(
     rows: Rows,
     like: LinearConstraints | None = None,
     idle: Collection[int] = (),
-    warning: SmallGroupWarning | None = SmallGroupWarning(),  # noqa: B008 - immutable
+    warning: tuple[str, str] | None = ("", ""),
 ) -> tuple[Cells, LinearConstraints]:
     """Partition rows into cells and compile constraints against them.
 
@@ -102,13 +103,14 @@ def compile_constraints(
     like : The same constraints on training rows. Their groups are kept, and further groups follow
         them. What these rows do not have (a mask, a data set, a column, a group) has the value
         NaN; without `like`, it is an error.
-    warning : Warns of small groups; None where a compilation of more rows has done so.
+    warning : Name of the rows, with a comma, and of the attribute that lists small groups, in a
+        warning of these; None where a compilation of more rows has warned.
     idle : Positions of constraints that every decision satisfies. They are reported, have no rows,
         and leave the others as they would be without them.
     """
     needs: list[list[Key | Amount | None] | None] = []
     for constraint in constraints:
-        if constraint.is_pair and not rows.machine.communicator.holds_all_rows:
+        if "pair" in constraint.kinds and not rows.machine.communicator.holds_all_rows:
             raise ValueError(
                 f"{constraint} compares the scores of pairs of rows, which may be on different "
                 f"machines: train on one machine, or leave the constraint out."
@@ -133,10 +135,9 @@ def compile_constraints(
                 n_functionals = like.spans[j].stop - like.spans[j].start
                 found.close([None] * n_functionals, [np.nan] * n_functionals, like.groups[j])
             else:
-                views = cells.views_by_amount(j)
                 known = None if like is None else like.groups[j]
                 try:
-                    found.add(constraint, views, known)
+                    found.add(constraint, cells.views_by_amount(j), known)
                 except ValueError as error:
                     message = str(error)
                     if str(constraint) not in message:
@@ -144,7 +145,7 @@ def compile_constraints(
                     raise type(error)(message) from None
     finally:  # An error may be about what small groups leave.
         if warning is not None:
-            warning.warn(found.small)
+            warn_of_small_groups(found.small, *warning)
     return cells, found.assemble(constraints).without_rows_of(idle)
 
 
@@ -187,16 +188,23 @@ class _Compilation:
             for rate, group in functionals
         ]
         # Rows of costs are scaled as those of rates are: between 0 and 1.
-        has_costs = any(term.event.is_cost for term in constraint.terms)
-        unit = self._find_width(terms, views) if has_costs else 1.0
+        unit = 1.0
+        if (
+            "cost" in constraint.kinds
+        ):  # The largest difference that decisions make to functionals.
+            own, cells = [view.cells for view in views.values()], self.cells
+            table = tabulate(terms, cells.weight, cells.classes.size, (), ())["predicted"]
+            widths = np.ptp(table.toarray().reshape(len(terms), len(cells), -1), axis=2)
+            unit = max(sum(float(of[at].sum()) for at in own) for of in widths) or 1.0
         at = range(start, len(self.terms))
         # A row with an undefined functional is left out.
-        for row in constraint.rows(at, names):
+        for row in constraint.expression.rows(constraint, at, names):
             defined = {k: a / unit for k, a in row.coefficients.items() if a != 0.0}
             right = row.bound / unit - sum(a * self.constant[k] for k, a in defined.items())
             if not np.isnan(right):
                 self.rows.append((defined, right, unit, row.name, len(self.spans) - 1))
-        for curved in constraint.branches(at) if constraint.expression.is_curved else ():
+        expression = constraint.expression
+        for curved in expression.branches(constraint, at) if expression.is_curved else ():
             if np.isnan([self.constant[k] for k in curved.at]).any():
                 continue
             curve = CurveDirections(curved, len(self.rows))
@@ -215,16 +223,6 @@ class _Compilation:
         self.constant += constant
         self.spans.append(slice(start, len(self.terms)))
         self.groups.append(tuple(groups))
-
-    def _find_width(self, terms: Sequence[RateParts], views: Views) -> float:
-        """Find the largest difference that decisions make to functionals; one for none."""
-        cells = self.cells
-        table = tabulate(terms, cells.weight, cells.classes.size, (), ())["predicted"].toarray()
-        widths = np.ptp(table.reshape(len(terms), len(cells), -1), axis=2)
-        return (
-            max(sum(float(own[view.cells].sum()) for view in views.values()) for own in widths)
-            or 1.0
-        )
 
     def assemble(self, constraints: Sequence[Constraint]) -> LinearConstraints:
         """Assemble functionals and rows as matrices."""

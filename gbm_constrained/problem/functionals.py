@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any, TypeAlias, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._messages import join_truncated
@@ -241,57 +240,44 @@ def compile_rate(
             )
         if empty:
             return None
-        if isinstance(term.event, RankedAbove | BinResidual):
-            parts.append(_describe_entries(cells.classes, a, term.event, bases, view))
-        else:
-            parts.append(_describe_mean(cells, view, a, term, bases[0]))
+        parts.append(_describe(cells, view, a, term, bases))
     return tuple(parts)
 
 
-def _describe_mean(
-    cells: Cells, view: View, coefficient: float, term: Term, inside: Bool
+def _describe(
+    cells: Cells, view: View, coefficient: float, term: Term, bases: Sequence[Bool]
 ) -> RatePart:
-    """Describe a multiple of the mean of a term over some cells of a view."""
-    at = np.flatnonzero(inside)
-    if term.event.is_loss:
-        return WeightedLoss(coefficient, at + view.cells.start)
-    event = term.event.cost(cells.levels_of(view))
+    """Describe a multiple of what a term is over some cells of a view, the sides of pairs."""
+    classes, event = cells.classes, term.event
+    at = [np.flatnonzero(base) + view.cells.start for base in bases]
+    if isinstance(event, RankedAbove):
+        target = int(event.target.is_class(classes).argmax())
+        if classes.size == 2 and target == 0:  # Scores of the first are those of the second.
+            at, target = at[::-1], 1
+        return WeightedPairs(coefficient, at[0], at[1], target)
+    if isinstance(event, BinResidual):
+        if classes.size != 2:
+            raise ValueError(
+                f"a calibration error is that of the positive class of two, and y has "
+                f"{classes.size} classes: bound log_loss(), or train a classifier of two classes "
+                f"for each."
+            )
+        return MeanResidual(coefficient, at[0], event.bins, event.position)
+    if event.kind == "loss":
+        return WeightedLoss(coefficient, at[0])
+    inside, happens = bases[0], event.cost(cells.levels_of(view))
     largest = None if term.amount is None else term.amount.largest
     mean = None
-    if term.event.is_cost:
-        unit = max(map(abs, term.event.range))
-        event, coefficient = event / unit, coefficient * unit
+    if event.kind == "cost":
+        unit = max(map(abs, event.range))
+        happens, coefficient = happens / unit, coefficient * unit
         if term.amount is not None:  # Costs are divided by rows. Their mean has no exact test.
             plain = np.bincount(view.small_codes, cells.rows.weight, len(view))
             mean = float(cells.weight[view.cells][inside].sum() / plain[inside].sum())
             coefficient, largest = coefficient * mean, math.inf
-    event = event * cells.select(view, term.where)[:, None]
-    imitates = term.event.reference_model is not None
-    return WeightedFraction(coefficient, at + view.cells.start, event[at], largest, mean, imitates)
-
-
-def _describe_entries(
-    classes: NDArray[Any],
-    coefficient: float,
-    event: RankedAbove | BinResidual,
-    bases: Sequence[Bool],
-    view: View,
-) -> RatePart:
-    """Describe a pair rate, or the mean residual of a bin, as entries of a table."""
-    cells = [np.flatnonzero(base) + view.cells.start for base in bases]
-    if isinstance(event, RankedAbove):
-        first, second = cells
-        target = int(event.target.is_class(classes).argmax())
-        if classes.size == 2 and target == 0:  # Scores of the first are those of the second.
-            first, second, target = second, first, 1
-        return WeightedPairs(coefficient, first, second, target)
-    if classes.size != 2:
-        raise ValueError(
-            f"a calibration error is that of the positive class of two, and y has "
-            f"{classes.size} classes: bound log_loss(), or train a classifier of two classes "
-            f"for each."
-        )
-    return MeanResidual(coefficient, cells[0], event.bins, event.position)
+    happens = (happens * cells.select(view, term.where)[:, None])[inside]
+    imitates = event.reference_model is not None
+    return WeightedFraction(coefficient, at[0], happens, largest, mean, imitates)
 
 
 def base_sets(cells: Cells, term: Term, view: View, group: Group | None) -> tuple[Bool, ...]:
@@ -324,7 +310,7 @@ def _base_set(
         inside &= cells.in_objective[view.cells]
     needs_labels = about_labels or term.where or term.event.needs_labels
     if needs_labels and count[inside & (labels < 0)].any():
-        is_mean = term.event.is_row_function
+        is_mean = term.event.kind == "number"
         other = "mean_prediction or share_above" if is_mean else "selection_rate or churn"
         raise ValueError(
             f"{term} needs labels, which rows of a data set do not have: give it as "
@@ -387,7 +373,17 @@ class GroupFinder:
     def find(self) -> list[Group]:
         """Find the groups, the reference last, and treat small groups as the constraint says."""
         groups = self._treat_small(quote_lookalikes(self._list_groups(frozenset())), [])
-        groups = self._put_reference_last(groups)
+        wanted = self.expression.reference_group
+        reference = [g for g in groups if g.name == wanted]
+        if wanted is not None and not reference:
+            missing = " reference=numpy.nan is the group of the rows without a value."
+            raise ValueError(
+                f"{self.constraint}: reference={cast(Paired, self.expression).reference!r} is not "
+                f"among the groups "
+                f"{[g.name if len(self.by) > 1 else g.name[0] for g in groups]}."
+                f"{missing * any(g.name == (MISSING,) for g in groups)}"
+            )
+        groups = [g for g in groups if g not in reference] + reference
         check_number_of_groups(self.constraint, self.by, len(groups))
         fewest = self.expression.min_groups
         if len(groups) < fewest:
@@ -449,8 +445,16 @@ class GroupFinder:
         small = [g for g in groups if g.size < self.expression.min_group_size]
         if not small:
             return groups
-        treatment = self.expression.small_groups
-        merged = self._merge(small, known) if treatment == "merge" else []
+        treatment, merged = self.expression.small_groups, list[Group]()
+        if treatment == "merge":  # Into the small groups of training rows, or one of their own.
+            levels = frozenset[int]().union(*(group.levels for group in small))
+            name = (SMALL,) * len(self.by)
+            taken = [i for i, group in enumerate(known) if group.name == name and group.size]
+            for i in taken[:1]:
+                known[i] = replace(known[i], levels=known[i].levels | levels)
+            joined = Group(self.by, levels, name)
+            if not taken and (size := self._size_of(joined)):
+                merged = [replace(joined, size=size)]
         self.small += [
             SmallGroup(
                 self.constraint,
@@ -463,67 +467,38 @@ class GroupFinder:
         dropped = {id(g) for g in small if treatment in ("merge", "drop") or g.size == 0}
         return [g for g in groups if id(g) not in dropped] + merged
 
-    def _merge(self, small: Sequence[Group], known: list[Group]) -> list[Group]:
-        """Merge small groups into that of the training rows, or into one of their own."""
-        levels = frozenset[int]().union(*(group.levels for group in small))
-        name = (SMALL,) * len(self.by)
-        for i, group in enumerate(known):
-            if group.name == name and group.size:
-                known[i] = replace(group, levels=group.levels | levels)
-                return []
-        joined = Group(self.by, levels, name)
-        size = self._size_of(joined)
-        return [replace(joined, size=size)] if size else []
 
-    def _put_reference_last(self, groups: list[Group]) -> list[Group]:
-        """Move the group that others are compared with to the end."""
-        wanted = self.expression.reference_group
-        if wanted is None:
-            return groups
-        reference = [g for g in groups if g.name == wanted]
-        if not reference:
-            missing = " reference=numpy.nan is the group of the rows without a value."
-            raise ValueError(
-                f"{self.constraint}: reference={cast(Paired, self.expression).reference!r} is not "
-                f"among the groups "
-                f"{[g.name if len(self.by) > 1 else g.name[0] for g in groups]}."
-                f"{missing * any(g.name == (MISSING,) for g in groups)}"
-            )
-        return [g for g in groups if g is not reference[0]] + reference
+def warn_of_small_groups(small: Sequence[SmallGroup], where: str, listed_in: str) -> None:
+    """Warn once of all groups of few rows, and name the first of them.
 
-
-@dataclass(frozen=True)
-class SmallGroupWarning:
-    """Warning of groups of few rows, with the attribute that lists all of them."""
-
-    where: str = ""  # name of the rows, and a comma
-    listed_in: str = ""
-
-    def warn(self, small: Sequence[SmallGroup]) -> None:
-        """Warn once of all groups of few rows, and name the first of them."""
-        alike: dict[tuple[Columns, int, str], list[SmallGroup]] = {}
-        for found in small:
-            e = cast(Grouped, found.constraint.expression)
-            alike.setdefault((found.group.by, e.min_group_size, e.small_groups), []).append(found)
-        lines = []
-        for (_, fewest, treatment), members in alike.items():
-            rows: dict[str, int] = {}
-            for found in members:
-                name = str(found.group)
-                rows[name] = min(found.rows, rows.get(name, found.rows))
-            named = [f"{name} ({n})" for name, n in rows.items()]
-            constraints = list(dict.fromkeys(str(found.constraint) for found in members))
-            done = {**TREATMENTS, "merge": "merged into one group"}[treatment]
-            has_empty = any(f.rows == 0 and f.treatment == "left out" for f in members)
-            empty = " Groups without any such row are left out." if has_empty else ""
-            several = f", {len(named)} groups in all" if len(named) > FEW_NAMED else ""
-            lines.append(
-                f"{self.where}{join_truncated(constraints, FEW_NAMED)}: some groups have fewer "
-                f"than min_group_size={fewest} rows that the rate is taken over: "
-                f"{join_truncated(named, FEW_NAMED)}{several}. They are {done} "
-                f"(small_groups={treatment!r}).{empty}"
-            )
-        if lines:
-            has_more = any("groups in all" in line for line in lines)
-            listed = f" {self.listed_in} lists all of them." if has_more and self.listed_in else ""
-            issue_warning("\n".join(lines) + listed, "GC204")
+    Parameters
+    ----------
+    where : Name of the rows, and a comma.
+    listed_in : Name of the attribute that lists all groups, if there is one.
+    """
+    alike: dict[tuple[Columns, int, str], list[SmallGroup]] = {}
+    for found in small:
+        e = cast(Grouped, found.constraint.expression)
+        alike.setdefault((found.group.by, e.min_group_size, e.small_groups), []).append(found)
+    lines = []
+    for (_, fewest, treatment), members in alike.items():
+        rows: dict[str, int] = {}
+        for found in members:
+            name = str(found.group)
+            rows[name] = min(found.rows, rows.get(name, found.rows))
+        named = [f"{name} ({n})" for name, n in rows.items()]
+        constraints = list(dict.fromkeys(str(found.constraint) for found in members))
+        done = {**TREATMENTS, "merge": "merged into one group"}[treatment]
+        has_empty = any(f.rows == 0 and f.treatment == "left out" for f in members)
+        empty = " Groups without any such row are left out." if has_empty else ""
+        several = f", {len(named)} groups in all" if len(named) > FEW_NAMED else ""
+        lines.append(
+            f"{where}{join_truncated(constraints, FEW_NAMED)}: some groups have fewer "
+            f"than min_group_size={fewest} rows that the rate is taken over: "
+            f"{join_truncated(named, FEW_NAMED)}{several}. They are {done} "
+            f"(small_groups={treatment!r}).{empty}"
+        )
+    if lines:
+        has_more = any("groups in all" in line for line in lines)
+        listed = f" {listed_in} lists all of them." if has_more and listed_in else ""
+        issue_warning("\n".join(lines) + listed, "GC204")

@@ -88,8 +88,7 @@ of the row kernel. Multipliers always move on exact rates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property, partial, reduce
+from functools import partial, reduce
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -145,7 +144,6 @@ def clip_cap(outlier_clip: float | None) -> float:
     return np.inf if outlier_clip is None else float(np.logaddexp(0.0, outlier_clip))
 
 
-@dataclass(frozen=True, eq=False)
 class KernelTables:
     """Coefficients of the row kernel of every cell, with what kernels derive from them.
 
@@ -158,75 +156,53 @@ class KernelTables:
     cell_labels : (n_cells,). The class index of each cell.
     dtype : Precision of what :meth:`rows` returns.
     is_by_row : Whether every row is its own cell, as for several classes in several views.
+
+    Attributes
+    ----------
+    label_target : (n_cells,). T at the cell's own label.
+    other_target : (n_cells, n_classes). T with zeros at the cell's own label.
+    other_total : (n_cells,). Sum of T over the classes other than the cell's own.
+    curvature : (n_cells,). Factor of ``p (1 - p)`` in the Hessian majoriser.
+    cost_range : (n_cells,). Range of Q over classes.
+    parts : Whether there is a target of another label, an expected cost, a clipped loss.
+    margin_cost, signed_target, signed_other : (n_cells,). Of two classes: cost of predicting 1
+        over predicting 0; minus T at the cell's own label, and T at the other label, times the
+        sign of the cell's own.
     """
 
-    target: Array
-    cost: Array
-    clipped: Array
-    cell_labels: Array
-    dtype: np.dtype[Any]
-    is_by_row: bool = False
-    _looked_up: dict[tuple[bytes, int, int], Array] = field(default_factory=dict, init=False)
-    _by_sign: dict[bytes, tuple[float, float] | None] = field(default_factory=dict, init=False)
-
-    @cached_property
-    def _own(self) -> tuple[Array, Array]:
-        """Positions of the entries at the cells' own labels."""
-        positions = array_module(self.target).arange(self.cell_labels.size)
-        return positions, self.cell_labels
-
-    @cached_property
-    def label_target(self) -> Any:
-        """T at the cell's own label, (n_cells,)."""
-        return self.target[self._own]
-
-    @cached_property
-    def other_target(self) -> Array:
-        """T with zeros at the cell's own label, (n_cells, n_classes)."""
-        other = self.target.copy()
-        other[self._own] = 0.0
-        return other
-
-    @cached_property
-    def margin_cost(self) -> Any:
-        """Binary: cost of predicting 1 over predicting 0, (n_cells,)."""
-        return self.cost[:, 1] - self.cost[:, 0]
-
-    @cached_property
-    def signed_target(self) -> Any:
-        """Binary: minus T at the cell's own label, times that label's sign, (n_cells,)."""
-        return np.where(self.cell_labels > 0, -self.label_target, self.label_target)
-
-    @cached_property
-    def signed_other(self) -> Any:
-        """Binary: T at the other label, times the sign of the cell's own, (n_cells,)."""
-        return np.where(self.cell_labels > 0, self.other_total, -self.other_total)
-
-    @cached_property
-    def curvature(self) -> Any:
-        """Factor of ``p (1 - p)`` in the Hessian majoriser, (n_cells,)."""
-        return over_classes(np.add, np.abs(self.target))
-
-    @cached_property
-    def parts(self) -> tuple[bool, bool, bool]:
-        """Whether there is a target of another label, an expected cost, a clipped loss."""
-        return bool(self.other_target.any()), bool(self.cost.any()), bool(self.clipped.any())
-
-    @cached_property
-    def other_total(self) -> Any:
-        """Sum of T over the classes other than the cell's own, (n_cells,)."""
-        return over_classes(np.add, self.other_target)
-
-    @cached_property
-    def cost_range(self) -> Any:
-        """Range of Q over classes, (n_cells,)."""
-        return np.ptp(self.cost, axis=1)
+    def __init__(
+        self,
+        target: Array,
+        cost: Array,
+        clipped: Array,
+        cell_labels: Array,
+        dtype: np.dtype[Any],
+        *,
+        is_by_row: bool = False,
+    ) -> None:
+        self.target, self.cost, self.clipped = target, cost, clipped
+        self.cell_labels, self.dtype, self.is_by_row = cell_labels, dtype, is_by_row
+        self._looked_up: dict[tuple[bytes, int, int], Array] = {}
+        own = array_module(target).arange(cell_labels.size), cell_labels
+        self.label_target = target[own]
+        self.other_target = target.copy()
+        self.other_target[own] = 0.0
+        self.other_total = over_classes(np.add, self.other_target)
+        self.curvature = over_classes(np.add, np.abs(target))
+        self.cost_range = over_classes(np.maximum, cost) - over_classes(np.minimum, cost)
+        self.parts = bool(self.other_target.any()), bool(cost.any()), bool(clipped.any())
+        if target.shape[1] == 2:
+            sign = np.where(cell_labels > 0, 1.0, -1.0)
+            self.margin_cost = cost[:, 1] - cost[:, 0]
+            self.signed_target, self.signed_other = (
+                -sign * self.label_target,
+                sign * self.other_total,
+            )
 
     def rows(self, table: Array, codes: Any) -> Array:
         """Look up a table of cells for each row; a one-dimensional constant becomes shape ()."""
-        found: Array
         if self.is_by_row:
-            found = table[codes]
+            found: Array = table[codes]
             return found
         if table.ndim == 1 and (table == table[0]).all():
             return np.asarray(table[0], dtype=self.dtype)[()]
@@ -247,34 +223,33 @@ class KernelTables:
 
     def by_sign(self, table: Array) -> tuple[float, float] | None:
         """Find (u, v) with ``table = u + v s``, s the signs of labels; None if there are none."""
-        key = table.tobytes()
-        if key not in self._by_sign:
-            of_label = [table[self.cell_labels == k] for k in (0, 1)]
-            low, high = (float(entries[0]) for entries in of_label)
-            found = (of_label[0] == low).all() and (of_label[1] == high).all()
-            self._by_sign[key] = ((high + low) / 2, (high - low) / 2) if found else None
-        return self._by_sign[key]
+        if self.is_by_row:
+            return None
+        of_label = [table[self.cell_labels == k] for k in (0, 1)]
+        low, high = (float(entries[0]) for entries in of_label)
+        found = (of_label[0] == low).all() and (of_label[1] == high).all()
+        return ((high + low) / 2, (high - low) / 2) if found else None
 
 
-class BinaryRowTables:
+class BinaryRowTables(KernelTables):
     """Tables that a binary kernel reads, in which every row is its own cell.
 
     Entries are written block by block, so that they stay in cache: with a hundred constraints they
-    are most of the cost of a dual step. Labels are signs, in the dtype of the entries, and the
-    other attributes are those of :class:`KernelTables`. The curvature is written only where there
-    is a target of another label.
+    are most of the cost of a dual step. Labels are signs, in the dtype of the entries. The
+    curvature is written only where there is a target of another label.
     """
+
+    is_by_row = True
 
     def __init__(self, labels: Array) -> None:
         self.labels = labels
         self.signed_target = np.empty_like(labels)
         self.curvature = np.empty_like(labels)
         # The pages of these zeros take no memory until something is written to them.
-        zeros = array_module(labels).zeros
-        self.signed_other: Array = zeros(labels.shape, dtype=labels.dtype)
-        self.margin_cost: Array = zeros(labels.shape, dtype=labels.dtype)
-        self.clipped: Array = zeros(labels.shape, dtype=labels.dtype)
-        self.dtype: np.dtype[Any] = np.dtype(labels.dtype)  # Precision of the entries.
+        self.signed_other, self.margin_cost, self.clipped = (
+            array_module(labels).zeros(labels.shape, dtype=labels.dtype) for _ in range(3)
+        )
+        self.dtype = np.dtype(labels.dtype)  # Precision of the entries.
         self.parts = (False, False, False)
 
     def begin(self, parts: tuple[bool, bool, bool]) -> None:
@@ -315,23 +290,10 @@ class BinaryRowTables:
         if clipped is not None:
             self.clipped[rows] = clipped
 
-    def rows(self, table: Array, codes: Any) -> Any:
-        """Take the entries of a block of rows."""
-        return table[codes]
-
-    kept_rows = rows
-
-    def by_sign(self, table: Array) -> tuple[float, float] | None:
-        """Find nothing: entries differ from row to row."""
-        return None
-
     @property
-    def cost(self) -> Array:
+    def cost(self) -> Array:  # type: ignore[override]
         """Expected-cost coefficients, counted from those of the first class; (n_samples, 2)."""
         return np.stack([np.zeros_like(self.margin_cost), self.margin_cost], axis=1)
-
-
-BinaryTables: TypeAlias = KernelTables | BinaryRowTables
 
 
 class BinaryKernel:
@@ -341,13 +303,11 @@ class BinaryKernel:
     -1 for a negative row: exact to the last digit where the model is right. Labels are the s.
     """
 
-    @staticmethod
-    def encode(y: Array, dtype: np.dtype[Any]) -> Array:
+    def encode(self, y: Array, dtype: np.dtype[Any]) -> Array:
         """Encode class indices as signs, -1 and 1."""
         return (2 * y - 1).astype(dtype)
 
-    @staticmethod
-    def link(margin: Array, labels: Array, out: Array) -> None:
+    def link(self, margin: Array, labels: Array, out: Array) -> None:
         """Write the probability of the wrong class of each row."""
         np.multiply(margin, labels, out=out)
         with np.errstate(over="ignore"):  # The quotient 1 / infinity is the right limit.
@@ -355,13 +315,11 @@ class BinaryKernel:
         out += 1.0
         np.divide(1.0, out, out=out)
 
-    @staticmethod
-    def predict(margin: Array) -> Any:
+    def predict(self, margin: Array) -> Any:
         """Predict class 1 where the margin is positive."""
         return margin > 0
 
-    @staticmethod
-    def loss(a: Array, margin: Array, labels: Array) -> Array:
+    def loss(self, a: Array, margin: Array, labels: Array) -> Array:
         """Compute the cross-entropy: ``-log(1 - a)``, or ``-s m - log a`` where a is above 1/2."""
         log_larger = np.subtract(1.0, a)
         np.maximum(log_larger, a, out=log_larger)
@@ -374,12 +332,11 @@ class BinaryKernel:
         loss -= log_larger
         return loss
 
-    @classmethod
-    def value(cls, block: KernelBlock) -> Array:
+    def value(self, block: KernelBlock) -> Array:
         """Compute the kernel value of each row."""
         a, margin, labels, codes, t, cap = block
-        loss = cls.loss(a, margin, labels)
-        chosen = cls.decision(margin)
+        loss = self.loss(a, margin, labels)
+        chosen = self.decision(margin)
         return np.asarray(
             -labels * t.rows(t.signed_target, codes) * loss
             + labels * t.rows(t.signed_other, codes) * (loss + labels * margin)
@@ -388,15 +345,13 @@ class BinaryKernel:
             + t.rows(t.clipped, codes) * np.minimum(loss, cap)
         )
 
-    @staticmethod
-    def decision(margin: Array) -> Array:
+    def decision(self, margin: Array) -> Array:
         """Compute what stands for the prediction of class 1: the mean of two probabilities."""
         return np.asarray((expit(margin) + expit(margin / 2.0)) / 2.0)
 
-    @staticmethod
-    def look_up(block: KernelBlock, table: Array) -> Array:
+    def look_up(self, block: KernelBlock, table: Array) -> Array:
         """Look up a one-dimensional table for each row; the result is read-only."""
-        t: BinaryTables = block.tables
+        t: KernelTables = block.tables
         parts = t.by_sign(table)
         if parts is None:
             return t.kept_rows(table, block.codes)
@@ -409,59 +364,57 @@ class BinaryKernel:
             entries += centre
         return entries
 
-    @classmethod
     def gradient(
-        cls, block: KernelBlock, grad: Array, hess: Array, learning_rate: float = 0.0
+        self, block: KernelBlock, grad: Array, hess: Array, learning_rate: float = 0.0
     ) -> None:
         """Write the gradient and the Hessian majoriser of each row.
 
         The majoriser of a convex kernel keeps a step shrunk by `learning_rate` from overshooting.
         """
         a, margin, labels, _, t, cap = block
-        look_up = partial(cls.look_up, block)
+        look_up = partial(self.look_up, block)
         has_other, has_cost, has_clipped = t.parts
         np.multiply(a, a, out=hess)
         np.subtract(a, hess, out=hess)
         if learning_rate > 0 and not has_cost and not has_clipped:
-            np.maximum(hess, cls._safe_curvature(a, margin, learning_rate), out=hess)
+            np.maximum(hess, self._safe_curvature(a, margin, learning_rate), out=hess)
         target = look_up(t.signed_target)
         np.multiply(a, target, out=grad)
         total = look_up(t.curvature) if has_other else np.abs(target)
         if has_other:
             grad += look_up(t.signed_other) * (1.0 - a)
         if has_clipped:
-            unclipped = look_up(t.clipped) * (cls.loss(a, margin, labels) < cap)
+            unclipped = look_up(t.clipped) * (self.loss(a, margin, labels) < cap)
             grad -= unclipped * labels * a
             total = total + np.abs(unclipped)
-        of_cost = cls.add_cost(block, hess, grad) if has_cost else []
+        of_cost = self.add_cost(block, hess, grad) if has_cost else []
         if total.ndim or total != 1.0:
             hess *= total
         for bound in of_cost:
             hess += bound
 
-    @classmethod
-    def add_cost(cls, block: KernelBlock, variance: Array, grad: Array) -> list[Array]:
+    def add_cost(self, block: KernelBlock, variance: Array, grad: Array) -> list[Array]:
         """Add the slope of the expected cost; return the terms of a bound of its curvature.
 
         The `variance` is ``p (1 - p)``.
         """
-        cost = 0.5 * cls.look_up(block, block.tables.margin_cost)
-        near, far = cost * variance, cls._slope(variance)
+        cost = 0.5 * self.look_up(block, block.tables.margin_cost)
+        near, far = cost * variance, self._slope(variance)
         far *= cost
         grad += near
         grad += far
         far *= 0.5
         return [np.abs(near, out=near), np.abs(far, out=far)]
 
-    @classmethod
-    def cost_curvature(cls, variance: Array, margin: Array) -> Array:
+    def cost_curvature(self, variance: Array, margin: Array) -> Array:
         """Compute the second derivative of what stands for the prediction of class 1."""
         # 1 - 2 p = -tanh(m / 2), and 1 - 2 q = -tanh(m / 4).
-        bend = -variance * np.tanh(margin / 2.0) - cls._slope(variance) * np.tanh(margin / 4.0) / 2
+        bend = (
+            -variance * np.tanh(margin / 2.0) - self._slope(variance) * np.tanh(margin / 4.0) / 2
+        )
         return np.asarray(bend / 2.0)
 
-    @staticmethod
-    def _safe_curvature(a: Array, margin: Array, learning_rate: float) -> Array:
+    def _safe_curvature(self, a: Array, margin: Array, learning_rate: float) -> Array:
         """Compute the curvature of the parabola above the loss, times the learning rate."""
         distance = np.abs(margin)
         distance += 1e-30  # No quotient is 0 / 0, and no larger number changes.
@@ -473,8 +426,7 @@ class BinaryKernel:
         curvature *= learning_rate
         return curvature
 
-    @staticmethod
-    def _slope(variance: Array) -> Array:
+    def _slope(self, variance: Array) -> Array:
         """Compute the slope ``q (1 - q) / 2`` of q in the margin from ``p (1 - p)``."""
         root = np.sqrt(variance)
         slope: Array = root * 4.0
@@ -482,15 +434,14 @@ class BinaryKernel:
         np.divide(root, slope, out=slope)
         return slope
 
-    @classmethod
-    def hessian_product(cls, block: KernelBlock, u: Array) -> Array:
+    def hessian_product(self, block: KernelBlock, u: Array) -> Array:
         """Compute the exact Hessian of each row's kernel times `u`."""
         a, margin, labels, codes, t, cap = block
         total = labels * (t.rows(t.signed_other, codes) - t.rows(t.signed_target, codes))
-        is_unclipped = cls.loss(a, margin, labels) < cap
+        is_unclipped = self.loss(a, margin, labels) < cap
         curvature = total + t.rows(t.clipped, codes) * is_unclipped
         variance = a * (1.0 - a)
-        of_cost = t.rows(t.margin_cost, codes) * cls.cost_curvature(variance, margin)
+        of_cost = t.rows(t.margin_cost, codes) * self.cost_curvature(variance, margin)
         curvature = curvature * variance + of_cost
         return np.asarray(curvature * u)
 
@@ -503,15 +454,13 @@ KINK = 0.5  # Distance from the lower end within which the Hessian grows no more
 class RampKernel(BinaryKernel):
     """The row kernel on a binary margin of shape (n,), with ramps for expected costs."""
 
-    @staticmethod
-    def decision(margin: Array) -> Array:
+    def decision(self, margin: Array) -> Array:
         """Compute what stands for the prediction of class 1: the ramp."""
         return np.clip(0.5 + SLOPE * margin, 0.0, 1.0)
 
-    @classmethod
-    def add_cost(cls, block: KernelBlock, variance: Array, grad: Array) -> list[Array]:
+    def add_cost(self, block: KernelBlock, variance: Array, grad: Array) -> list[Array]:
         """Add the slope of the expected cost; return the curvature of a parabola above it."""
-        margin, cost = block.margin, cls.look_up(block, block.tables.margin_cost)
+        margin, cost = block.margin, self.look_up(block, block.tables.margin_cost)
         grad += (SLOPE * cost) * (np.abs(margin) < END)
         ahead = np.sign(cost) * margin
         curvature = np.abs(cost) * (ahead < END)
@@ -522,8 +471,7 @@ class RampKernel(BinaryKernel):
         curvature /= distance
         return [curvature]
 
-    @classmethod
-    def cost_curvature(cls, variance: Array, margin: Array) -> Array:
+    def cost_curvature(self, variance: Array, margin: Array) -> Array:
         """Return the second derivative of the ramp, zero but at its ends."""
         return np.zeros_like(margin)
 
@@ -547,13 +495,11 @@ class SoftmaxKernel:
     def __init__(self, majoriser_factor: float = 1.0) -> None:
         self.majoriser_factor = majoriser_factor
 
-    @staticmethod
-    def encode(y: Array, dtype: np.dtype[Any]) -> Array:
+    def encode(self, y: Array, dtype: np.dtype[Any]) -> Array:
         """Keep class indices, which the other methods take as labels."""
         return y
 
-    @staticmethod
-    def link(margin: Array, labels: Array, out: Array) -> None:
+    def link(self, margin: Array, labels: Array, out: Array) -> None:
         """Write the softmax of each row."""
         np.subtract(margin, margin.max(axis=1, keepdims=True), out=out)
         # In double precision for float32 as well: numpy's float32 exp is off by up to 3 ulp,
@@ -561,18 +507,15 @@ class SoftmaxKernel:
         out[...] = np.exp(out, dtype=np.float64)
         out /= out.sum(axis=1, keepdims=True, dtype=np.float64).astype(out.dtype)
 
-    @staticmethod
-    def predict(margin: Array) -> Any:
+    def predict(self, margin: Array) -> Any:
         """Predict the class of the first largest score."""
         return margin.argmax(axis=1)
 
-    @staticmethod
-    def look_up(block: KernelBlock, table: Array) -> Any:
+    def look_up(self, block: KernelBlock, table: Array) -> Any:
         """Look up a one-dimensional table for each row; the result is read-only."""
         return block.tables.kept_rows(table, block.codes)
 
-    @staticmethod
-    def loss(p: Array, margin: Array, labels: Array) -> Array:
+    def loss(self, p: Array, margin: Array, labels: Array) -> Array:
         """Compute the cross-entropy, which the scores give where a probability underflows."""
         rows = array_module(labels).arange(labels.size)
         top = margin.argmax(axis=1)
@@ -591,8 +534,7 @@ class SoftmaxKernel:
         )
         return values
 
-    @staticmethod
-    def _soften(p: Array) -> Array:
+    def _soften(self, p: Array) -> Array:
         """Compute the softmax of half the scores."""
         q: Array = np.sqrt(p)
         q /= q.sum(axis=1, keepdims=True)
@@ -648,39 +590,21 @@ RAMP: ProxyName = "ramp"  # It is of one margin, and has no form for several cla
 SQUARE: ProxyName = "square"  # That of pair rates, which have no proxy by the row.
 
 
-@dataclass(frozen=True)
-class Proxy:
-    """Smooth proxy of the cost of predictions, as coefficients of the row kernel.
-
-    Parameters
-    ----------
-    is_bounded : Whether it is the expected cost of a soft decision, which the kernel computes and
-        which is bounded and not convex; a cross-entropy with soft targets otherwise, a convex
-        upper bound of the cost.
-    concavities : Bounds of the negative curvature of the proxy of a unit cost, in a binary margin
-        and in softmax scores.
-    """
-
-    is_bounded: bool
-    concavities: tuple[float, float]
-
-    def coefficients(self, cost: Array) -> tuple[Array, Array]:
-        """Compute soft targets T and expected costs Q from costs, (n_cells, n_classes) each."""
-        if self.is_bounded:
-            return np.zeros_like(cost), cost
-        return (over_classes(np.maximum, cost)[:, None] - cost) / LOG2, np.zeros_like(cost)
-
-    def concavity(self, n_classes: int) -> float:
-        """Bound the negative curvature of the proxy of a unit cost in the scores."""
-        return self.concavities[n_classes > 2]
-
-
-PROXIES: dict[ProxyName, Proxy] = {
-    "logistic": Proxy(is_bounded=False, concavities=(0.0, 0.0)),
+# Bounds of the negative curvature of the proxies of a unit cost, in a binary margin and in softmax
+# scores. The logistic one is a cross-entropy with soft targets, and convex. The others are
+# expected costs of soft decisions, which are bounded and not convex.
+CONCAVITIES: dict[ProxyName, tuple[float, float]] = {
+    "logistic": (0.0, 0.0),
     # The mean of the bounds of p and q. That of p is 1 / (6 sqrt 3) in a binary margin, and in
     # softmax scores the range 1 times the largest variance 1/2. That of q is a quarter of it.
-    "sigmoid": Proxy(is_bounded=True, concavities=(0.625 / (6.0 * 3.0**0.5), 0.3125)),
+    "sigmoid": (0.625 / (6.0 * 3.0**0.5), 0.3125),
     # The ramp has a corner at its upper end, which no curvature bounds. With its ends rounded over
     # a distance KINK it is within KINK / 16 of it.
-    RAMP: Proxy(is_bounded=True, concavities=(1.0 / (2.0 * END**2 * KINK), np.nan)),
+    RAMP: (1.0 / (2.0 * END**2 * KINK), np.nan),
 }
+
+
+def logistic_targets(cost: Array) -> Array:
+    """Compute the soft targets T by which the logistic proxy has a cost, (n_cells, n_classes)."""
+    targets: Array = (over_classes(np.maximum, cost)[:, None] - cost) / LOG2
+    return targets

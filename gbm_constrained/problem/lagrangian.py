@@ -16,10 +16,6 @@ constraint or the objective depends on it: predicted fractions for rates and for
 the history, mean losses for the objective and for constraints on losses, tables of pairs for pair
 rates, tables of mean residuals for calibration errors.
 
-A further statistic, such as the mean margin, is one more subclass of :class:`CellStatistic` in
-:class:`Lagrangian`, a field of :class:`~gbm_constrained.data.cells.CellStatistics`, and a
-matrix and a name in :class:`~gbm_constrained.problem.linear_constraints.LinearConstraints`.
-
 .. math:: \mathcal{L}(F, y) = f(F) + \langle y, g(F) \rangle + \frac{1}{\tau} D(F, \bar F)
 
 with :math:`f = \frac{1}{W} \sum_i w_i \ell(F_i, b_i)`, :math:`g` a linear map of cell statistics
@@ -63,10 +59,11 @@ from gbm_constrained.data.cells import (
 )
 from gbm_constrained.data.splits import hash_numbers
 from gbm_constrained.problem.kernels import (
-    PROXIES,
+    CONCAVITIES,
     BinaryRowTables,
     KernelBlock,
     KernelTables,
+    logistic_targets,
     loss_lipschitz,
     over_classes,
     rate_lipschitz,
@@ -86,7 +83,7 @@ class _SharedPartition:
     members : Positions of the views.
     view : The partition, once it is made.
     representatives : For each member, one of its cells for each cell of the partition.
-    matrices : (n_cells of the partition, m). Sums of the members' entries; empty while outdated.
+    matrices : (n_cells of the partition, m). Sums of the members' entries.
     """
 
     keys: list[Key] = field(default_factory=list)
@@ -117,6 +114,7 @@ class ViewCache:
         self._matrices = matrices
         self._owner = owner
         self._filled = weight > 0
+        self._made: dict[Any, _SharedPartition] = {}  # By the attributes of it and its members.
         self.pack(())
         is_on_host = isinstance(cells.views[0].small_codes, np.ndarray)
         self._are_shared = is_on_host and not cells.has_amounts and self._is_in_proportion(weight)
@@ -143,12 +141,10 @@ class ViewCache:
         if self._are_shared:
             active = set(self._owner[multipliers.any(axis=1)].tolist())
             if new := sorted(active.difference(self.packed)):
-                for j in new:
-                    self._place(j)
-                self._make()
+                self.pack([*self.packed, *new])
             elif len(self.packed) > 2 * len(active):  # Most are idle now.
                 self.pack(sorted(active))
-        shared = ((s.view, s.matrices) for s in self._shared)
+        shared = ((s.view, s.matrices) for s in self._made.values())
         for view, matrices in [*self._alone, *shared]:
             tables = [np.asarray(matrix @ multipliers) for matrix in matrices]
             if any(table.any() for table in tables):
@@ -157,63 +153,50 @@ class ViewCache:
 
     def pack(self, constraints: Sequence[int]) -> None:
         """Make partitions for constraints in this order, as if they became active one by one."""
-        self.packed: list[int] = []
+        cells, made = self.cells, self._made
+        self.packed, self._made = list(constraints), {}
+        shared = list[_SharedPartition]()
         self._active_keys: dict[int, list[Key]] = {}  # of each view
         # A cell of a view for each combination of these; that of each of its own cells.
         self._representatives: dict[int, tuple[Codes, Codes]] = {}
-        self._shared: list[_SharedPartition] = []
         for j in constraints:
-            self._place(j)
-        self._make()
-
-    def _place(self, j: int) -> None:
-        """Find a partition for the view of a constraint, and add the constraint's attributes."""
-        cells = self.cells
-        self.packed.append(j)
-        v = cells.view_of[j]
-        keys = list(dict.fromkeys([*self._active_keys.get(v, cells.base), *cells.needs[j]]))
-        if keys == self._active_keys.get(v):
-            return
-        self._active_keys[v] = keys
-        self._representatives.pop(v, None)
-
-        def fits(place: _SharedPartition) -> bool:
-            union = list(dict.fromkeys([*place.keys, *keys]))
-            return prod(cells.shape_of(union)) <= VIEW_CELLS
-
-        place = next((s for s in self._shared if v in s.members), None)
-        if place is not None and not fits(place):
-            place.members.remove(v)
-            place.matrices = []
-            self._shared = [s for s in self._shared if s.members]
-            place = None
-        if place is None:
-            place = next((s for s in self._shared if fits(s)), None)
-        if place is None:
-            place = _SharedPartition()
-            self._shared.append(place)
-        if v not in place.members:
-            place.members.append(v)
-        place.keys = list(dict.fromkeys([*place.keys, *keys]))
-        place.matrices = []
-
-    def _make(self) -> None:
-        """Make partitions that are outdated."""
-        for place in self._shared:
-            if place.matrices:
+            v = cells.view_of[j]
+            keys = list(dict.fromkeys([*self._active_keys.get(v, cells.base), *cells.needs[j]]))
+            if keys == self._active_keys.get(v):
                 continue
-            place.view = self.cells.divide(place.keys, place.view)
-            place.representatives = {
-                v: self._find_representatives(v)[0][self._combination(place.view, v)]
-                for v in place.members
-            }
-            n = len(place.view)
-            at = np.stack(list(place.representatives.values()), axis=1)
-            ends = np.arange(n + 1) * len(place.members)
-            sums = sparse.csr_array(
-                (np.ones(at.size), at.ravel(), ends), shape=(n, len(self.cells))
-            )
-            place.matrices = [sums @ matrix for matrix in self._matrices]
+            self._active_keys[v] = keys
+            own = [place for place in shared if v in place.members]
+            unions = [
+                (place, list(dict.fromkeys([*place.keys, *keys]))) for place in [*own, *shared]
+            ]
+            fitting = [one for one in unions if prod(cells.shape_of(one[1])) <= VIEW_CELLS]
+            place, union = fitting[0] if fitting else (_SharedPartition(), keys)
+            if not fitting:
+                shared.append(place)
+            for other in (other for other in own if other is not place):
+                other.members.remove(v)
+            if v not in place.members:
+                place.members.append(v)
+            place.keys = union
+            shared = [one for one in shared if one.members]
+        for place in shared:
+            members = tuple((v, *self._active_keys[v]) for v in place.members)
+            key = tuple(place.keys), members
+            self._made[key] = made.get(key) or self._make(place)
+
+    def _make(self, place: _SharedPartition) -> _SharedPartition:
+        """Divide the rows by the attributes of a partition, and add up its members' entries."""
+        place.view = self.cells.divide(place.keys)
+        place.representatives = {
+            v: self._find_representatives(v)[0][self._combination(place.view, v)]
+            for v in place.members
+        }
+        n = len(place.view)
+        at = np.stack(list(place.representatives.values()), axis=1)
+        ends = np.arange(n + 1) * len(place.members)
+        sums = sparse.csr_array((np.ones(at.size), at.ravel(), ends), shape=(n, len(self.cells)))
+        place.matrices = [sums @ matrix for matrix in self._matrices]
+        return place
 
     def _combination(self, view: View, v: int) -> Codes:
         """Find the combination of a view's active attributes of each cell of a partition."""
@@ -243,7 +226,7 @@ class ViewCache:
         A view whose entries differ by other attributes than active ones is looked up by itself.
         """
         shared = set()
-        for v in (v for place in self._shared for v in place.members):
+        for v in (v for place in self._made.values() for v in place.members):
             view = self.cells.views[v]
             differs = table[self._find_representatives(v)[1]] != table[view.cells]
             if not (differs & self._filled[view.cells]).any():
@@ -251,399 +234,79 @@ class ViewCache:
         for v, view in enumerate(self.cells.views):
             if v not in shared:
                 yield view, table[view.cells]
-        for place in self._shared:
+        for place in self._made.values():
             parts = [table[at] for v, at in place.representatives.items() if v in shared]
             if parts:
                 assert place.view is not None
                 yield place.view, reduce(np.maximum, parts)
 
 
-class RowCoefficients:
-    """Tables of coefficients that the kernels of all rows look up."""
-
-    def __init__(self, problem: ProblemRows) -> None:
-        self.problem = problem
-        self._row_tables: BinaryRowTables | None = None
-        self._ranks: list[tuple[View, bytes, Array]] = []
-        self.forget()
-
-    def forget(self) -> None:
-        """Forget all tables, whose precision has changed."""
-        self._tables: tuple[Float, Any] | None = None
-        self._row_tables = None
-        self._entries: tuple[bytes, Array] | None = None
-
-    def tables(self, multipliers: Float) -> Any:
-        """Compute the coefficients of the row kernels of ``W (f + <y, g>)``."""
-        if self._tables is None or not np.array_equal(multipliers, self._tables[0]):
-            self._tables = (multipliers.copy(), self._make_tables(multipliers))
-        return self._tables[1]
-
-    def _make_tables(self, multipliers: Float) -> KernelTables | BinaryRowTables:
-        """Make tables of cells, or in several views of rows that are each its own cell."""
-        problem, cells, K = self.problem, self.problem.cells, self.problem.n_classes
-        if problem.has_several_views and K == 2:
-            return self._binary_row_tables(multipliers)
-        if problem.has_several_views:
-            width, xp = 2 * K + 1, problem.array_module
-            sums = xp.empty((problem.n_samples, width), dtype=problem.dtype)
-            for rows, total in self._sum_by_block(self._parts(multipliers, [True] * width), width):
-                sums[rows] = total
-            costs, loss = [sums[:, :K], sums[:, K:-1]], sums[:, -1]
-            labels, inside = problem.label_of_row, xp.asarray(cells.in_objective)[cells.codes]
-        else:
-            first = cells.views[0].cells  # Views of idle constraints follow.
-            by_proxy = (
-                problem.constraints.costs(np.where(of_proxy, multipliers, 0.0)).reshape(-1, K)
-                for of_proxy in (~problem.is_bounded, problem.is_bounded)
-            )
-            costs = [(problem.density[:, None] * of_cells)[first] for of_cells in by_proxy]
-            loss = (problem.density * problem.constraints.costs(multipliers, "loss"))[first]
-            labels, inside = np.maximum(cells.labels, 0)[first], cells.in_objective[first]
-        proxies = PROXIES["logistic"], PROXIES[problem.bounded_proxy]
-        parts = [proxy.coefficients(cost) for proxy, cost in zip(proxies, costs, strict=True)]
-        target, cost = (reduce(np.add, tables) for tables in zip(*parts, strict=True))
-        clipped = loss if np.isfinite(problem.cap) else np.zeros_like(loss)
-        target[array_module(loss).arange(labels.size), labels] += inside + loss - clipped
-        by_row = problem.has_several_views
-        return KernelTables(target, cost, clipped, labels, problem.dtype, by_row)
-
-    def _binary_row_tables(self, multipliers: Float) -> BinaryRowTables:
-        """Make tables of two classes and several views, in place of the last ones."""
-        problem = self.problem
-        if self._row_tables is None:
-            self._row_tables = BinaryRowTables(problem.labels)
-        t, clips = self._row_tables, bool(np.isfinite(problem.cap))
-        at_work = multipliers != 0
-        present = [
-            bool((at_work & ~problem.is_bounded).any()),
-            bool((at_work & problem.is_bounded).any()),
-            bool(problem.has_loss_by_cell and at_work.any()),
-        ]
-        parts = self._parts(multipliers, present)
-        # The other label is a target only where predicting the row's own label has a cost.
-        has_other = present[0] and any(
-            (table[:, 0] * np.where(view.levels["label"] == 1, 1, -1) > 0).any()
-            for view, table in parts
-        )
-        t.begin((has_other, present[1], present[2] and clips))
-        for rows, total in self._sum_by_block(parts, sum(present)):
-            found = iter(total.T)
-            rate, bounded, losses = (next(found) if is_there else None for is_there in present)
-            own = 1.0 if problem.row_in_objective is None else problem.row_in_objective[rows]
-            if losses is not None and not clips:
-                own = own + losses
-            t.fill(rows, own, rate, bounded, losses if clips else None)
-        return t
-
-    @cached_property
-    def views(self) -> ViewCache:
-        """Views with what a unit multiplier adds to the coefficients of a cell.
-
-        There is a matrix for the cost of each class (for their difference if there are two), and
-        one for the loss.
-        """
-        problem = self.problem
-        scale = sparse.diags_array(problem.density)
-        A, K = problem.constraints.A, problem.n_classes
-        costs = [A[:, k::K] for k in range(K)]
-        added = [costs[1] - costs[0]] if K == 2 else costs
-        if problem.has_loss_by_cell:
-            added.append(problem.constraints.B)
-        matrices = [sparse.csr_array(scale @ of_rows.T) for of_rows in added]
-        return ViewCache(problem.cells, problem.cell_weight, matrices, problem.constraints.owner)
-
-    def _parts(self, multipliers: Float, wanted: Sequence[bool]) -> list[tuple[View, Array]]:
-        """Compute tables of coefficients by partition, with the columns that are wanted.
-
-        The columns are costs under the logistic proxy (of each class, or the difference of two),
-        the same under the bounded proxy, and the coefficient of the loss.
-        """
-        problem, parts = self.problem, []
-        of_proxy = np.column_stack([~problem.is_bounded, problem.is_bounded])
-        by_proxy = of_proxy * multipliers[:, None]
-        for view, tables in self.views.look_up(by_proxy):
-            has_loss = problem.has_loss_by_cell
-            loss = tables.pop().sum(axis=1) if has_loss else np.zeros(len(view))
-            columns = [*(costs[:, proxy] for proxy in (0, 1) for costs in tables), loss]
-            table = np.column_stack(list(compress(columns, wanted)))
-            parts.append((view, table.astype(problem.dtype)))
-        return parts
-
-    def _sum_by_block(
-        self, parts: Sequence[tuple[View, Array]], width: int
-    ) -> Iterator[tuple[slice, Array]]:
-        """Sum `width` columns of coefficients over partitions, block by block."""
-        xp = self.problem.array_module
-        for rows in self.problem.blocks():
-            total = xp.empty((rows.stop - rows.start, width), dtype=self.problem.dtype)
-            found = np.empty_like(total)
-            if not parts:
-                total.fill(0.0)
-            for i, (view, table) in enumerate(parts):
-                if i == 0:
-                    total = view.weigh(view.look_up(table, rows, total), rows)
-                else:
-                    total += view.weigh(view.look_up(table, rows, found), rows)
-            yield rows, total
-
-    def codes(self, rows: slice) -> Any:
-        """Find the keys by which kernels look up a block of rows."""
-        if self.problem.has_several_views:
-            return rows
-        return self.problem.cells.views[0].small_codes[rows]
-
-    def per_row(self, table: Float) -> Array:
-        """Look up a table of cells for each row, shaped to multiply scores.
-
-        In several views a row has the largest entry of its cells.
-        """
-        key = table.tobytes()
-        if self._entries is None or self._entries[0] != key:
-            # Distinct entries, sorted, and the rank of each, in the smallest type.
-            levels = np.array([table.min(), table.max()])
-            ranks: Array = (table == levels[1]).view(np.uint8)
-            if ((table != levels[0]) & (table != levels[1])).any():
-                levels, of_entries = np.unique(table, return_inverse=True)
-                ranks = of_entries.astype(np.min_scalar_type(levels.size))
-            largest = self._largest(ranks)
-            levels = levels.astype(self.problem.dtype)
-            low, step = levels[0], levels[-1] - levels[0]
-            if levels.size == 2 and low + step == levels[1]:  # Faster than a look-up.
-                found = np.multiply(largest, step, dtype=self.problem.dtype)
-                found += low
-            else:
-                found = look_up(levels, largest)
-            self._entries = (key, np.broadcast_to(found, (self.problem.n_samples,)))
-        entries = self._entries[1]
-        return entries if self.problem.n_classes == 2 else entries[:, None]
-
-    def _largest(self, ranks: Array) -> Array:
-        """Find the largest rank of each row's cells; one entry if all rows agree.
-
-        Ranks by row are kept for views whose table has not changed since the last iteration.
-        """
-        found, xp = [], self.problem.array_module
-        for view, part in self.views.largest(ranks):
-            key = part.tobytes()
-            known = [kept for of, was, kept in self._ranks if of is view and was == key]
-            of_rows = known[0] if known else xp.asarray(part[:1])
-            if not known and (part != part[0]).any():
-                of_rows = xp.empty(self.problem.n_samples, dtype=ranks.dtype)
-                for rows in self.problem.blocks():
-                    view.look_up(part, rows, of_rows[rows])
-            found.append((view, key, of_rows))
-        self._ranks = found
-        largest = reduce(np.maximum, (of_rows for _, _, of_rows in found))
-        return largest[:1] if (largest == largest[:1]).all() else largest
-
-
 # Cross-entropy above which a row counts as this, in nats, where several machines add losses.
 LARGEST_LOSS = 64.0
 
 
-class CellStatistic:
-    """A statistic of the rows of each cell, as sums over blocks of rows and over machines."""
-
-    name: ClassVar[str]
-
-    def __init__(self, rows: ProblemRows) -> None:
-        self.rows = rows
-
-    def begin(self, margin: Array) -> Float:
-        """Make the table of sums, to which those of blocks of rows are added."""
-        raise NotImplementedError
-
-    def sum_block(self, margin: Array, block: slice) -> Float | None:
-        """Compute the sums of a block of rows, given their scores; None where there are none."""
-        return None
-
-    def values(self, sums: Float) -> dict[str, Float]:
-        """Compute fields of ``CellStatistics`` from the sums over all machines."""
-        raise NotImplementedError
-
-    def state(self) -> dict[str, Any]:
-        """Collect what the scores seen so far have changed, for :meth:`restore`."""
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over the state of an equal statistic."""
-
-
-class PredictedFractions(CellStatistic):
-    """Weighted fraction of each cell's rows that are predicted as each class, exact."""
-
-    name = "predicted"
-
-    def begin(self, margin: Array) -> Float:
-        """Make a table of zeros for each class but the first, (n_classes - 1, n_cells)."""
-        return np.zeros((self.rows.n_classes - 1, len(self.rows.cells)))
-
-    def sum_block(self, margin: Array, block: slice) -> Float | None:
-        """Sum the weights of the rows that are predicted as each class but the first."""
-        rows = self.rows
-        predicted, sums = rows.kernel.predict(margin), []
-        for k in range(1, rows.n_classes):
-            chosen = predicted if predicted.dtype == np.bool_ else predicted == k
-            if rows.decision_weight is not None:  # Sums in single precision are off by 1e-7.
-                chosen = np.multiply(chosen, rows.decision_weight[block], dtype=np.float64)
-            sums.append(rows.cells.sum_by_cell(chosen, block))
-        return np.stack(sums)
-
-    def values(self, sums: Float) -> dict[str, Float]:
-        """Divide by the weights of the cells; the first class has the rest."""
-        predicted = np.empty((len(self.rows.cells), self.rows.n_classes))
-        np.divide(sums.T, self.rows.divisor[:, None], out=predicted[:, 1:])
-        predicted[:, 0] = 1.0 - over_classes(np.add, predicted[:, 1:])
-        return {"predicted": predicted}
-
-
-class TrackedFractions(PredictedFractions):
-    """Predicted fractions in several views, of which only the changes are computed.
-
-    Few decisions change from one outer iteration to the next.
-
-    Attributes
-    ----------
-    decided : (n_samples,). Predicted class of each row at the last scores.
-    sums : (n_classes - 1, n_cells). Weights of the decisions by cell.
-    """
-
-    def __init__(self, rows: ProblemRows) -> None:
-        super().__init__(rows)
-        self.decided: Array | None = None
-        self.sums = np.zeros((rows.n_classes - 1, len(rows.cells)))
-
-    def begin(self, margin: Array) -> Float:
-        """Move the decisions that other scores change; return the sums of all rows."""
-        problem = self.rows
-        decided = problem.kernel.predict(margin).astype(np.min_scalar_type(problem.n_classes))
-        before = np.zeros_like(decided) if self.decided is None else self.decided
-        moved = np.flatnonzero(decided != before)
-        came, left = moved[decided[moved] > 0], moved[before[moved] > 0]
-        rows = np.concatenate([came, left])
-        classes = np.concatenate([decided[came], before[left]]).astype(np.intp) - 1
-        weight = np.repeat([1.0, -1.0], [came.size, left.size])
-        if problem.decision_weight is not None:
-            weight *= problem.decision_weight[rows]
-        for view in problem.cells.views:
-            codes = view.small_codes[rows].astype(np.intp)
-            codes += classes * len(view)
-            sums = self.sums[:, view.cells]
-            weighed = view.weigh(weight, rows)
-            sums += np.bincount(codes, weighed, sums.size).reshape(sums.shape)
-        self.decided = decided
-        return self.sums
-
-    sum_block = CellStatistic.sum_block  # The sums hold all rows from the beginning.
-
-    def state(self) -> dict[str, Any]:
-        """Collect the decisions at the last scores, and their sums."""
-        return {"decided": self.decided, "sums": self.sums}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over the decisions of an equal statistic."""
-        self.decided, self.sums = state["decided"], state["sums"]
-
-
-class MeanLosses(CellStatistic):
-    """Weighted mean cross-entropy: of each cell, or of all rows where no constraint needs cells.
-
-    Under a cap, the losses of cells are summed a second time, clipped.
-    """
-
-    name = "loss"
-
-    def __init__(self, rows: ProblemRows) -> None:
-        super().__init__(rows)
-        self.is_by_cell = rows.has_loss_by_cell
-        self.is_clipped = self.is_by_cell and bool(np.isfinite(rows.cap))
-
-    def begin(self, margin: Array) -> Float:
-        """Make a table of zeros: losses, and clipped losses if there is a cap."""
-        return np.zeros((1 + self.is_clipped, len(self.rows.cells) if self.is_by_cell else 1))
-
-    def sum_block(self, margin: Array, block: slice) -> Float | None:
-        """Sum the losses of a block of rows, times their weights in the objective."""
-        rows = self.rows
-        loss = rows.kernel.loss(rows.probability[block], margin, rows.labels[block])
-        if rows.sums.are_rounded:
-            np.minimum(loss, LARGEST_LOSS, out=loss)
-        clipped = np.minimum(loss, rows.cap) if self.is_clipped else None
-        loss = self._weigh(loss, block)
-        if self.is_by_cell:
-            sums = [rows.cells.sum_by_cell(loss, block)]
-        else:
-            inside = rows.row_in_objective
-            total = float((loss if inside is None else loss * inside[block]).sum())
-            sums = [np.array([total])]
-        if clipped is not None:
-            sums.append(rows.cells.sum_by_cell(self._weigh(clipped, block), block))
-        return np.stack(sums)
-
-    def _weigh(self, loss: Array, block: slice) -> Array:
-        """Multiply losses by weights, in place, and round them to what machines add exactly."""
-        rows = self.rows
-        bound = LARGEST_LOSS * rows.largest_weight
-        weighted: Array = rows.sums.round(rows.apply_weights(loss, block), bound)
-        return weighted
-
-    def values(self, sums: Float) -> dict[str, Float]:
-        """Divide by the weights of the cells, or by that of all rows."""
-        if self.is_by_cell:
-            means = sums / self.rows.divisor
-        else:
-            means = np.broadcast_to(sums / self.rows.total_weight, (1, len(self.rows.cells)))
-        return {"loss": means[0], "clipped_loss": means[-1]}
-
-
-STATISTICS = ("predicted", "loss", "pairs", "residuals")
-
-
 class Point:
-    """A Lagrangian at fixed scores, whose probabilities `problem` holds."""
+    """A Lagrangian at fixed scores, whose probabilities its rows hold."""
 
-    def __init__(
-        self,
-        problem: ProblemRows,
-        coefficients: RowCoefficients,
-        statistics: Sequence[CellStatistic],
-        margin: Array,
-    ) -> None:
-        self.problem = problem
-        self.coefficients = coefficients
-        self._statistics = statistics
-        self.margin = margin
+    def __init__(self, lagrangian: Lagrangian, margin: Array) -> None:
+        self.lagrangian, self.problem, self.margin = lagrangian, lagrangian.rows, margin
 
     def statistics(self, *, is_exact: bool = False) -> CellStatistics:
         """Compute cell statistics: exact 0-1 fractions and mean losses, in one pass over the rows.
 
-        Tables of pairs may be from bins of scores unless `is_exact`.
+        Losses are those of each cell, or of all rows where no constraint needs cells; under a cap,
+        they are summed a second time, clipped. Tables of pairs may be from bins of scores unless
+        `is_exact`, as reports show them.
         """
-        rows, margin = self.problem, self.margin
-        tables = [statistic.begin(margin) for statistic in self._statistics]
-
-        def sum_block(block: slice) -> list[Float | None]:
-            return [one.sum_block(margin[block], block) for one in self._statistics]
-
-        for parts_of_block in rows.sum_blocks(sum_block):
-            for sums, part in zip(tables, parts_of_block, strict=True):
-                if part is not None:
-                    sums += part
-        total = rows.reduce_sum(np.concatenate([sums.ravel() for sums in tables]))
-        parts = np.split(total, np.cumsum([sums.size for sums in tables])[:-1])
-        values: dict[str, Float] = {}
-        for statistic, sums, part in zip(self._statistics, tables, parts, strict=True):
-            values |= statistic.values(part.reshape(sums.shape))
+        rows, n_cells = self.problem, len(self.problem.cells)
+        decided = self.lagrangian.track_decisions(self.margin)
+        if decided is None:
+            decided = np.zeros((rows.n_classes - 1, n_cells))
+        losses = np.zeros((1 + rows.has_clipped_loss, n_cells if rows.has_loss_by_cell else 1))
+        for of_decisions, of_losses in rows.map_blocks(self._sum_block):
+            decided += of_decisions
+            losses += of_losses
+        total = rows.reduce_sum(np.concatenate([decided.ravel(), losses.ravel()]))
+        of_classes = total[: decided.size].reshape(decided.shape).T / rows.divisor[:, None]
+        first = 1.0 - over_classes(np.add, of_classes)  # The first class has the rest.
+        means = total[decided.size :].reshape(losses.shape)
+        if rows.has_loss_by_cell:
+            means = means / rows.divisor
+        else:
+            means = np.broadcast_to(means / rows.total_weight, (1, n_cells))
+        tables: list[Float | None] = [None, None]
         if rows.pairs is not None:
-            values["pairs"] = rows.pairs.tables(margin, is_exact=is_exact)
+            tables[0] = rows.pairs.tables(self.margin, is_exact=is_exact)
         if rows.residuals is not None:
-            values["residuals"] = rows.residuals.tables(find_probabilities(margin))
-        return CellStatistics(**values)
+            tables[1] = rows.residuals.tables(find_probabilities(self.margin))
+        return CellStatistics(np.column_stack([first, of_classes]), means[0], means[-1], *tables)
 
-    def exact_statistics(self) -> CellStatistics:
-        """Compute cell statistics as reports show them: no table of pairs is from bins."""
-        return self.statistics(is_exact=True)
+    def _sum_block(self, block: slice) -> tuple[Any, Float]:
+        """Sum the weights of decisions for each class but the first, and losses, of some rows.
+
+        Decisions that are tracked add nothing.
+        """
+        rows, margin, decided = self.problem, self.margin[block], list[Float]()
+        if not self.lagrangian.is_tracked:
+            predicted = rows.kernel.predict(margin)
+            for k in range(1, rows.n_classes):
+                chosen = predicted if predicted.dtype == np.bool_ else predicted == k
+                if rows.decision_weight is not None:  # Sums in single precision are off by 1e-7.
+                    chosen = np.multiply(chosen, rows.decision_weight[block], dtype=np.float64)
+                decided.append(rows.cells.sum_by_cell(chosen, block))
+        loss = rows.kernel.loss(rows.probability[block], margin, rows.labels[block])
+        if rows.sums.are_rounded:
+            np.minimum(loss, LARGEST_LOSS, out=loss)
+        losses = [loss, np.minimum(loss, rows.cap)] if rows.has_clipped_loss else [loss]
+        bound = LARGEST_LOSS * rows.largest_weight
+        losses = [rows.sums.round(rows.apply_weights(one, block), bound) for one in losses]
+        if rows.has_loss_by_cell:
+            sums = [rows.cells.sum_by_cell(one, block) for one in losses]
+        else:
+            inside = rows.row_in_objective
+            of_rows = losses[0] if inside is None else losses[0] * inside[block]
+            sums = [np.array([float(of_rows.sum())])]
+        return np.stack(decided) if decided else 0.0, np.stack(sums)
 
     def losses(self) -> Float:
         """Compute the cross-entropy of each row."""
@@ -653,7 +316,7 @@ class Point:
             p, labels = problem.probability[rows], problem.labels[rows]
             return to_host(problem.kernel.loss(p, self.margin[rows], labels))
 
-        return np.concatenate([np.zeros(0), *problem.sum_blocks(loss)], dtype=np.float64)
+        return np.concatenate([np.zeros(0), *problem.map_blocks(loss)], dtype=np.float64)
 
     def value(
         self, multipliers: Float, anchor: Array | None = None, inverse_tau: float = 0.0
@@ -664,7 +327,7 @@ class Point:
         function is :meth:`gradient`, divided by W.
         """
         problem = self.problem
-        t = self.coefficients.tables(multipliers)
+        t = self.lagrangian.tables(multipliers)
 
         total = problem.mean(lambda rows: problem.kernel.value(self._block(rows, t)))
         for table in problem.tables:
@@ -690,7 +353,7 @@ class Point:
         problem = self.problem
         problem.buffers, problem.idle_buffers = problem.idle_buffers, problem.buffers
         gradient, hessian = problem.buffers
-        t = self.coefficients.tables(multipliers)
+        t = self.lagrangian.tables(multipliers)
         proximal = self._proximal_table(inverse_tau)
 
         def fill(rows: slice) -> None:
@@ -715,7 +378,7 @@ class Point:
             if grad.dtype != gradient.dtype:
                 gradient[rows], hessian[rows] = grad, hess
 
-        problem.write_blocks(fill)
+        problem.map_blocks(fill, are_summed=False)
         for table in problem.tables:
             table.add_gradient(
                 multipliers, (self.margin, problem.probability), (gradient, hessian)
@@ -730,26 +393,23 @@ class Point:
         if not table.any():
             return None
         if problem.has_several_views:
-            return self.coefficients.per_row(table).reshape(-1)
+            return self.lagrangian.per_row(table).reshape(-1)
         of_cells: Array = table[problem.cells.views[0].cells]
         return of_cells
 
     def _block(self, rows: slice, tables: Any) -> KernelBlock:
         """Collect the arguments of the kernels for a block of rows."""
         problem = self.problem
-        return KernelBlock(
-            problem.probability[rows],
-            self.margin[rows],
-            problem.labels[rows],
-            self.coefficients.codes(rows),
-            tables,
-            problem.cap,
-        )
+        codes: Any = rows
+        if not problem.has_several_views:
+            codes = problem.cells.views[0].small_codes[rows]
+        probability, labels = problem.probability[rows], problem.labels[rows]
+        return KernelBlock(probability, self.margin[rows], labels, codes, tables, problem.cap)
 
     def hessian_product(self, multipliers: Float, u: Array, inverse_tau: float = 0.0) -> Array:
         """Compute the exact Hessian, with proxies for rates, times `u` and W."""
         problem = self.problem
-        t = self.coefficients.tables(multipliers)
+        t = self.lagrangian.tables(multipliers)
         product = np.empty_like(u)
         for rows in problem.blocks():
             of_block = problem.kernel.hessian_product(self._block(rows, t), u[rows])
@@ -985,20 +645,9 @@ class ProblemConstants:
     def _sample(self) -> tuple[Array, Array | None, list[View], Float]:
         """About as many rows of each cell, with their weights and their views.
 
-        The last entry is the sampled weight of each cell, times squared amounts.
-        """
-        views = self.rows.cells.views
-        rows = self._choose_rows()
-        at = self.rows.array_module.asarray(rows)
-        weight = None if self.rows.weight is None else to_host(self.rows.weight[at])
-        sampled = [view.map(lambda of_rows: to_host(of_rows[at])) for view in views]
-        mass = np.concatenate([view.sum(weight, power=2) for view in sampled])
-        return at, weight, sampled, mass
-
-    def _choose_rows(self) -> Codes:
-        """Choose rows of each cell: evenly spaced ones, or on several machines by their hashes.
-
-        A hash stands for a uniform number, so that a cell has about as many rows as are wanted.
+        The last entry is the sampled weight of each cell, times squared amounts. Rows are evenly
+        spaced in each cell. On several machines they are chosen by their hashes: a hash stands for
+        a uniform number, so that a cell has about as many rows as are wanted.
         """
         cells = self.rows.cells
         codes = to_host(cells.views[0].small_codes)
@@ -1010,12 +659,17 @@ class ProblemConstants:
             assert numbers is not None, "rows of several machines have numbers"
             share = np.divide(wanted, count, out=np.zeros(count.size), where=count > 0)
             # Not the seed of a split, whose parts would be in the sample or not as a whole.
-            return np.flatnonzero(hash_numbers(numbers, 1 << 40) * 2.0**-64 < share[codes])
-        order = np.argsort(codes, kind="stable")  # small types are sorted by their bits, fast
-        start = count.cumsum() - count
-        every = -(-count // wanted)
-        chosen = [order[start[c] : start[c] + count[c] : every[c]] for c in np.flatnonzero(count)]
-        return np.sort(np.concatenate(chosen))
+            rows = np.flatnonzero(hash_numbers(numbers, 1 << 40) * 2.0**-64 < share[codes])
+        else:
+            order = np.argsort(codes, kind="stable")  # small types are sorted by their bits, fast
+            ends, every = count.cumsum(), -(-count // wanted)
+            cut = [order[ends[c] - count[c] : ends[c] : every[c]] for c in np.flatnonzero(count)]
+            rows = np.sort(np.concatenate(cut))
+        at = self.rows.array_module.asarray(rows)
+        weight = None if self.rows.weight is None else to_host(self.rows.weight[at])
+        views = [view.map(lambda of_rows: to_host(of_rows[at])) for view in cells.views]
+        mass = np.concatenate([view.sum(weight, power=2) for view in views])
+        return at, weight, views, mass
 
     def slopes(self) -> Float:
         """Estimate the root mean square slope of class probabilities in each cell.
@@ -1053,7 +707,7 @@ class ProblemConstants:
         of_loss = 0.25 if n_classes == 2 else 0.5
         total = of_loss * np.maximum(-constraints.costs(multipliers, "loss"), 0.0)
         bounded = np.where(self.rows.is_bounded, multipliers, 0.0)
-        of_rate = PROXIES[self.rows.bounded_proxy].concavity(n_classes)
+        of_rate = CONCAVITIES[self.rows.bounded_proxy][n_classes > 2]
         total = total + of_rate * (bounded @ constraints.cost_range)
         return self.rows.scale_concavity(total)
 
@@ -1069,8 +723,7 @@ class Lagrangian:
     cells, constraints, kernel, n_samples, n_classes, cell_weight, total_weight
         As those of `rows`.
     constants : Constants that step sizes are computed from.
-    coefficients : Tables of coefficients that the kernels look up.
-    statistics : Statistics that constraints and objective depend on.
+    is_tracked : Whether weights of decisions are found from those at the last scores.
     """
 
     def __init__(
@@ -1081,27 +734,200 @@ class Lagrangian:
         self.n_samples, self.n_classes = rows.n_samples, rows.n_classes
         self.cell_weight, self.total_weight = rows.cell_weight, rows.total_weight
         self.constants = ProblemConstants(rows)
-        self.coefficients = RowCoefficients(rows)
         # On a graphics card, counting all rows takes less time than finding those that change.
-        is_tracked = rows.has_several_views and rows.array_module is np
-        fractions = (TrackedFractions if is_tracked else PredictedFractions)(rows)
-        self.statistics: tuple[CellStatistic, ...] = fractions, MeanLosses(rows)
+        self.is_tracked = rows.has_several_views and rows.array_module is np
+        self._decided: Array | None = None
+        self._decided_weight = np.zeros((rows.n_classes - 1, len(cells) * self.is_tracked))
+        self._tables: tuple[Float, KernelTables] | None = None
+        self._row_tables: BinaryRowTables | None = None
+        self._entries: tuple[bytes, Array] | None = None
 
     def narrow(self) -> None:
-        """Compute in the precision of the returned gradients from now on, for two classes only."""
-        before = self.rows.dtype
-        self.rows.narrow()
-        if self.rows.dtype != before:
-            self.coefficients.forget()
+        """Compute in the precision of the returned gradients from now on, for two classes only.
+
+        A margin keeps its sign in single precision, but scores of several classes may tie, and
+        their exponentials are taken in double precision anyway.
+        """
+        rows = self.rows
+        if rows.dtype == rows.gradient_dtype or rows.n_classes > 2:
+            return
+        rows.dtype = rows.gradient_dtype
+        rows.labels = rows.labels.astype(rows.dtype)
+        rows.probability = np.empty_like(rows.buffers[0])
+        if rows.weight is not None:
+            rows.weight = rows.weight.astype(rows.dtype)
+        self._tables = self._row_tables = self._entries = None  # They have the old precision.
 
     def state(self) -> dict[str, Any]:
         """Collect what the last scores have changed in statistics, to go on to the last bit."""
-        return {one.name: one.state() for one in self.statistics}
+        if not self.is_tracked:
+            return {}
+        return {"predicted": {"decided": self._decided, "sums": self._decided_weight}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over the state of a Lagrangian that was made with the same arguments."""
-        for one in self.statistics:
-            one.restore(state[one.name])
+        if self.is_tracked:
+            self._decided, self._decided_weight = map(state["predicted"].get, ("decided", "sums"))
+
+    def track_decisions(self, margin: Array) -> Float | None:
+        """Sum the weights of decisions for each class but the first by cell, in several views.
+
+        Few decisions change from one outer iteration to the next, and only the changes are
+        computed. In one view, blocks of rows are counted anew.
+        """
+        if not self.is_tracked:
+            return None
+        rows = self.rows
+        decided = rows.kernel.predict(margin).astype(np.min_scalar_type(rows.n_classes))
+        before = np.zeros_like(decided) if self._decided is None else self._decided
+        moved = np.flatnonzero(decided != before)
+        came, left = moved[decided[moved] > 0], moved[before[moved] > 0]
+        changed = np.concatenate([came, left])
+        classes = np.concatenate([decided[came], before[left]]).astype(np.intp) - 1
+        weight = np.repeat([1.0, -1.0], [came.size, left.size])
+        if rows.decision_weight is not None:
+            weight *= rows.decision_weight[changed]
+        for view in rows.cells.views:
+            codes = view.small_codes[changed].astype(np.intp)
+            codes += classes * len(view)
+            sums = self._decided_weight[:, view.cells]
+            weighed = view.weigh(weight, changed)
+            sums += np.bincount(codes, weighed, sums.size).reshape(sums.shape)
+        self._decided = decided
+        return self._decided_weight
+
+    def tables(self, multipliers: Float) -> Any:
+        """Compute the coefficients of the row kernels of ``W (f + <y, g>)``."""
+        if self._tables is None or not np.array_equal(multipliers, self._tables[0]):
+            self._tables = (multipliers.copy(), self._make_tables(multipliers))
+        return self._tables[1]
+
+    def _make_tables(self, multipliers: Float) -> KernelTables:
+        """Make tables of cells, or in several views of rows that are each its own cell."""
+        problem, cells, K = self.rows, self.rows.cells, self.n_classes
+        if problem.has_several_views and K == 2:
+            return self._binary_row_tables(multipliers)
+        if problem.has_several_views:
+            width, xp = 2 * K + 1, problem.array_module
+            sums = xp.empty((problem.n_samples, width), dtype=problem.dtype)
+            for rows, total in self._sum_by_block(self._parts(multipliers, [True] * width), width):
+                sums[rows] = total
+            costs, loss = [sums[:, :K], sums[:, K:-1]], sums[:, -1]
+            labels, inside = problem.label_of_row, xp.asarray(cells.in_objective)[cells.codes]
+        else:
+            first = cells.views[0].cells  # Views of idle constraints follow.
+            by_proxy = (
+                problem.constraints.costs(np.where(of_proxy, multipliers, 0.0)).reshape(-1, K)
+                for of_proxy in (~problem.is_bounded, problem.is_bounded)
+            )
+            costs = [(problem.density[:, None] * of_cells)[first] for of_cells in by_proxy]
+            loss = (problem.density * problem.constraints.costs(multipliers, "loss"))[first]
+            labels, inside = np.maximum(cells.labels, 0)[first], cells.in_objective[first]
+        target = logistic_targets(costs[0])
+        clipped = loss if np.isfinite(problem.cap) else np.zeros_like(loss)
+        target[array_module(loss).arange(labels.size), labels] += inside + loss - clipped
+        by_row = problem.has_several_views
+        return KernelTables(target, costs[1], clipped, labels, problem.dtype, is_by_row=by_row)
+
+    def _binary_row_tables(self, multipliers: Float) -> BinaryRowTables:
+        """Make tables of two classes and several views, in place of the last ones."""
+        problem = self.rows
+        if self._row_tables is None:
+            self._row_tables = BinaryRowTables(problem.labels)
+        t, clips = self._row_tables, bool(np.isfinite(problem.cap))
+        at_work = multipliers != 0
+        present = [
+            bool((at_work & ~problem.is_bounded).any()),
+            bool((at_work & problem.is_bounded).any()),
+            bool(problem.has_loss_by_cell and at_work.any()),
+        ]
+        parts = self._parts(multipliers, present)
+        # The other label is a target only where predicting the row's own label has a cost.
+        has_other = present[0] and any(
+            (table[:, 0] * np.where(view.levels["label"] == 1, 1, -1) > 0).any()
+            for view, table in parts
+        )
+        t.begin((has_other, present[1], present[2] and clips))
+        for rows, total in self._sum_by_block(parts, sum(present)):
+            found = iter(total.T)
+            rate, bounded, losses = (next(found) if is_there else None for is_there in present)
+            own = 1.0 if problem.row_in_objective is None else problem.row_in_objective[rows]
+            if losses is not None and not clips:
+                own = own + losses
+            t.fill(rows, own, rate, bounded, losses if clips else None)
+        return t
+
+    @cached_property
+    def views(self) -> ViewCache:
+        """Views with what a unit multiplier adds to the coefficients of a cell.
+
+        There is a matrix for the cost of each class (for their difference if there are two), and
+        one for the loss.
+        """
+        problem = self.rows
+        scale = sparse.diags_array(problem.density)
+        A, K = problem.constraints.A, problem.n_classes
+        costs = [A[:, k::K] for k in range(K)]
+        added = [costs[1] - costs[0]] if K == 2 else costs
+        if problem.has_loss_by_cell:
+            added.append(problem.constraints.B)
+        matrices = [sparse.csr_array(scale @ of_rows.T) for of_rows in added]
+        return ViewCache(problem.cells, problem.cell_weight, matrices, problem.constraints.owner)
+
+    def _parts(self, multipliers: Float, wanted: Sequence[bool]) -> list[tuple[View, Array]]:
+        """Compute tables of coefficients by partition, with the columns that are wanted.
+
+        The columns are costs under the logistic proxy (of each class, or the difference of two),
+        the same under the bounded proxy, and the coefficient of the loss.
+        """
+        problem, parts = self.rows, []
+        of_proxy = np.column_stack([~problem.is_bounded, problem.is_bounded])
+        by_proxy = of_proxy * multipliers[:, None]
+        for view, tables in self.views.look_up(by_proxy):
+            has_loss = problem.has_loss_by_cell
+            loss = tables.pop().sum(axis=1) if has_loss else np.zeros(len(view))
+            columns = [*(costs[:, proxy] for proxy in (0, 1) for costs in tables), loss]
+            table = np.column_stack(list(compress(columns, wanted)))
+            parts.append((view, table.astype(problem.dtype)))
+        return parts
+
+    def _sum_by_block(
+        self, parts: Sequence[tuple[View, Array]], width: int
+    ) -> Iterator[tuple[slice, Array]]:
+        """Sum `width` columns of coefficients over partitions, block by block."""
+        xp = self.rows.array_module
+        for rows in self.rows.blocks():
+            total = xp.empty((rows.stop - rows.start, width), dtype=self.rows.dtype)
+            found = np.empty_like(total)
+            if not parts:
+                total.fill(0.0)
+            for i, (view, table) in enumerate(parts):
+                if i == 0:
+                    total = view.weigh(look_up(table, view.small_codes[rows], total), rows)
+                else:
+                    total += view.weigh(look_up(table, view.small_codes[rows], found), rows)
+            yield rows, total
+
+    def per_row(self, table: Float) -> Array:
+        """Look up a table of cells, (n_cells,), for each row, shaped to multiply scores.
+
+        In several views a row has the largest entry of its cells.
+        """
+        rows, xp = self.rows, self.rows.array_module
+        table = table.astype(rows.dtype)
+        key = table.tobytes()
+        if self._entries is None or self._entries[0] != key:
+            found = []
+            for view, part in self.views.largest(table):
+                entries = xp.asarray(part[:1])
+                if (part != part[0]).any():
+                    entries = xp.empty(rows.n_samples, dtype=table.dtype)
+                    for block in rows.blocks():
+                        look_up(part, view.small_codes[block], entries[block])
+                found.append(entries)
+            self._entries = (key, np.broadcast_to(reduce(np.maximum, found), (rows.n_samples,)))
+        of_rows = self._entries[1]
+        return of_rows if rows.n_classes == 2 else of_rows[:, None]
 
     def at(self, margin: Array) -> Point:
         """Fix the scores of all rows; the point is valid until the next call."""
@@ -1112,8 +938,8 @@ class Lagrangian:
         def link(part: slice) -> None:
             rows.kernel.link(margin[part], rows.labels[part], rows.probability[part])
 
-        rows.write_blocks(link)
-        return Point(rows, self.coefficients, self.statistics, margin)
+        rows.map_blocks(link, are_summed=False)
+        return Point(self, margin)
 
     def check_scores(self, margin: Array, shape: tuple[int, ...]) -> None:
         """Refuse scores of another shape than those of the rows."""
@@ -1122,10 +948,6 @@ class Lagrangian:
                 f"The Lagrangian was built on scores of shape {shape}, got {margin.shape}: the "
                 f"learner must pass every training row, in order."
             )
-
-    def per_row(self, table: Float) -> Array:
-        """Look up a table of cells, (n_cells,), for each row, shaped to multiply scores."""
-        return self.coefficients.per_row(table)
 
     def objective(self, statistics: CellStatistics) -> float:
         """Compute ``f``, the weighted mean cross-entropy of all rows."""

@@ -27,7 +27,7 @@ derivative that has its sign, at the current functionals. Prices move by the val
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress, pairwise
@@ -68,29 +68,6 @@ def acts_by_credibility(constraint: Constraint) -> bool:
     """Whether a constraint compares groups that are not held at any price."""
     expression = constraint.expression
     return isinstance(expression, Grouped) and expression.small_groups != "hold"
-
-
-# Entries up to which scipy's checks of a product cost more than the product (a timing of both).
-SMALL_MATRIX = 10_000
-
-
-def product_with(matrix: Any, *, transposed: bool = False) -> Callable[[Float], Float]:
-    """Make a function that multiplies vectors by a sparse matrix, or by its transpose.
-
-    A small matrix is multiplied without scipy's checks, in the same order of additions.
-    """
-    if matrix.nnz > SMALL_MATRIX:
-        large = matrix.T if transposed else matrix
-        return lambda vector: np.asarray(large @ vector)
-    n_rows = matrix.shape[transposed]
-    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    # The entries are copied, because scipy may sort those of a matrix in place.
-    columns, values = matrix.indices.astype(np.intp), matrix.data.copy()
-    if transposed:
-        rows, columns = columns, rows
-    return lambda vector: np.asarray(
-        np.bincount(rows, values * vector[columns], n_rows), dtype=np.float64
-    )
 
 
 def keep_rows(table: Any, is_kept: Bool) -> Any:
@@ -394,6 +371,10 @@ class LinearConstraints:
         """Coefficients of each cell statistic in each row, (m, size of the statistic)."""
         return {name: self.R @ table for name, table in self.tables.items()}
 
+    @cached_property
+    def _transposed_tables(self) -> dict[str, Any]:
+        return {name: table.T for name, table in self.row_tables.items()}
+
     @property
     def A(self) -> Any:  # noqa: N802
         """Coefficients of the predicted fractions in each row, (m, n_cells * n_classes)."""
@@ -422,20 +403,20 @@ class LinearConstraints:
 
     def costs(self, multipliers: Float, statistic: str = "predicted") -> Float:
         """Add up the coefficients of a cell statistic in each row, weighted by multipliers."""
-        return self._products[f"rows.{statistic}"](multipliers)
+        return np.asarray(self._transposed_tables[statistic] @ multipliers)
 
     def functionals(self, statistics: CellStatistics) -> Float:
         """Compute the value of each functional."""
-        hard = self._products["predicted"](statistics.predicted.ravel())
-        found = hard + self._products["loss"](statistics.clipped_loss) + self.constant
+        hard = self.U @ statistics.predicted.ravel()
+        found = hard + self.V @ statistics.clipped_loss + self.constant
         for name in ("pairs", "residuals"):
             if (table := getattr(statistics, name)) is not None:
-                found = found + self._products[name](table)
-        return found
+                found = found + self.tables[name] @ table
+        return np.asarray(found)
 
     def rows_of(self, functionals: Float) -> Float:
         """Compute the left-hand side of each row from the functionals; shape (m,)."""
-        found = self._products["R"](functionals - np.nan_to_num(self.constant))
+        found: Float = self.R @ (functionals - np.nan_to_num(self.constant))
         for curve in self.curves.items:
             found[curve.rows] = curve.value(functionals)
         return found
@@ -455,14 +436,6 @@ class LinearConstraints:
                     R[row, k] += a
             b[curve.rows] = curve.row.bound - curve.value(functionals) + moved
         return replace(self, R=sparse.csr_array(R), b=b, curves=Curves(len(self)))
-
-    @cached_property
-    def _products(self) -> dict[str, Callable[[Float], Float]]:
-        """Functions that multiply vectors by the matrices, several times in each round."""
-        products = {name: product_with(table) for name, table in self.tables.items()}
-        for name, table in self.row_tables.items():
-            products[f"rows.{name}"] = product_with(table, transposed=True)
-        return {**products, "R": product_with(self.R)}
 
     def rates(self, statistics: CellStatistics) -> Float:
         """Compute the left-hand side of each row from cell statistics; shape (m,)."""
@@ -486,7 +459,9 @@ class LinearConstraints:
     @property
     def ranges(self) -> Float:
         """Smallest and largest value of what each constraint bounds, (n_constraints, 2)."""
-        return np.array([c.range for c in self.constraints], dtype=np.float64).reshape(-1, 2)
+        return np.array([c.expression.range for c in self.constraints], dtype=np.float64).reshape(
+            -1, 2
+        )
 
     @property
     def ranges_of_rates(self) -> Float:
@@ -516,16 +491,12 @@ class LinearConstraints:
             if group.name not in {other.name for other in known}
         ]
 
-    def with_groups_of(self, other: LinearConstraints) -> LinearConstraints:
-        """Take the functionals and groups of an evaluation set, which may have further groups."""
-        return replace(self, spans=other.spans, groups=other.groups)
-
     def positions_in(self, other: LinearConstraints) -> Codes:
         """Find the positions of the functionals among those of an evaluation set."""
         found = [np.zeros(0, dtype=np.intp)]
         for constraint, own, theirs in zip(self.constraints, self.spans, other.spans, strict=True):
             at = theirs.start + np.arange(own.stop - own.start)
-            if constraint.expression.has_reference:
+            if constraint.expression.reference is not None:
                 n = len(constraint.rates)
                 at[-n:] = theirs.stop - n + np.arange(n)  # The reference comes last.
             found.append(at)
@@ -651,7 +622,7 @@ class LinearConstraints:
                 at = span.start + of_groups
                 own = 1.0 / (1.0 + rows[of_groups] / np.maximum(n_rows[at], 1.0))
                 towards = mass[at] / mass[at].sum() if mass[at].any() else mass[at]
-                if constraint.expression.has_reference:
+                if constraint.expression.reference is not None:
                     own[-1] = 1.0
                     towards = np.eye(at.size)[-1]
                 mixing[np.ix_(at, at)] = np.diag(own) + (1.0 - own)[:, None] * towards
@@ -710,20 +681,19 @@ class LinearConstraints:
 
 def find_levels(compiled: LinearConstraints) -> list[Bool]:
     """Find the rows of constraints of each priority, (m,) each, those that come first ahead."""
-    priority = _priorities(compiled)
+    priority = compiled.by_row([c.priority for c in compiled.constraints], int)
     return [priority == level for level in np.unique(priority)]
 
 
 def find_first(compiled: LinearConstraints) -> Bool:
     """Find the rows of constraints of the priority that comes first, shape (m,)."""
-    priority = _priorities(compiled)
-    return np.asarray(priority == min(priority.tolist(), default=1))
+    return np.asarray(find_first_constraints(compiled)[compiled.owner])
 
 
 def find_first_constraints(compiled: LinearConstraints) -> Bool:
     """Find the constraints of the priority that comes first, shape (n_constraints,)."""
-    first = min(_priorities(compiled).tolist(), default=1)
-    return np.array([constraint.priority <= first for constraint in compiled.constraints], bool)
+    priority = np.array([constraint.priority for constraint in compiled.constraints], dtype=int)
+    return np.asarray(priority <= min(priority[compiled.owner].tolist(), default=1))
 
 
 def violation_weights(compiled: LinearConstraints) -> Float:
@@ -748,7 +718,3 @@ def is_priced(compiled: LinearConstraints) -> Bool:
 def acts_in_full(compiled: LinearConstraints) -> Bool:
     """Find the rows of constraints that compare no groups, or hold them at any price, (m,)."""
     return compiled.by_row([not acts_by_credibility(c) for c in compiled.constraints], bool)
-
-
-def _priorities(compiled: LinearConstraints) -> Codes:
-    return compiled.by_row([c.priority for c in compiled.constraints], int)

@@ -356,18 +356,16 @@ class DensityKernel(PairKernel):
     gaps without any row beyond 40 units are closed to 40 units, which changes k by 4e-18, and then
     points are added. Bins are wider only if the rows still span more than 4,096 units.
 
-    Parameters
+    The parameters are those of :class:`PairKernel`.
+
+    Attributes
     ----------
-    *rows, **options
-        As :class:`PairKernel`.
-    bins : int, default=2048
+    bins : int
         Smallest number of points of the grid. Margins of boosters span about 12 units; bins are
         then 1/170 wide.
     """
 
-    def __init__(self, *rows: Any, bins: int = 2_048, **options: Any) -> None:
-        super().__init__(*rows, **options)
-        self.bins = bins
+    bins: int = 2_048
 
     def gradient(self, margin: Array, coefficients: Float) -> tuple[Float, Float]:
         """Compute the gradient and the curvature of each row, times the weight of all rows.
@@ -576,17 +574,16 @@ def _convolve(tables: Float, function: Callable[[Array], Float], width: float) -
 class SquareKernel(PairKernel):
     """Pair rates under the square surrogate of the source paper, by sums of cells.
 
-    Parameters
+    The parameters are those of :class:`PairKernel`.
+
+    Attributes
     ----------
-    *rows, **options
-        As :class:`PairKernel`.
-    c1, c2 : float, default=0.5, 1.0
+    c1, c2 : float
         Scale and margin of the surrogate ``c1 (u - c2) ** 2``, which is 1/2 at ties by default.
     """
 
-    def __init__(self, *rows: Any, c1: float = 0.5, c2: float = 1.0, **options: Any) -> None:
-        super().__init__(*rows, **options)
-        self.c1, self.c2 = c1, c2
+    c1: float = 0.5
+    c2: float = 1.0
 
     def table(self, margin: Array) -> Float:
         """Compute the surrogate of each entry of the table of pairs, (n_cells, n_cells).

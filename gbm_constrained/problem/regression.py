@@ -169,8 +169,8 @@ class RegressionPoint:
         self.problem, self.margin, self.width, self.slopes = problem, margin, width, slopes
         self.prediction = problem.objective.predict(margin)
 
-    def statistics(self) -> CellStatistics:
-        """Compute the mean of each row function in each cell, and the mean loss."""
+    def statistics(self, *, is_exact: bool = True) -> CellStatistics:
+        """Compute the mean of each row function in each cell, and the mean loss: always exact."""
         p = self.problem
         means = np.empty((len(p.cells), len(p.functions)))
         for s, function in enumerate(p.functions):
@@ -179,8 +179,6 @@ class RegressionPoint:
         loss = p.mean(p.objective.values(p.targets, self.margin))
         every = np.full(len(p.cells), loss)
         return CellStatistics(means, every, every)
-
-    exact_statistics = statistics
 
     def gradient(
         self,
@@ -268,6 +266,8 @@ class RegressionConstants:
     ----------
     score : (n_samples,). The last scores.
     constant_scores : Score of the best constant model for the squared error, the mean target.
+    constant_curvature, primal_step : Mean curvature of the loss at the mean target, and one over
+        it.
     strong_convexity : Strong convexity of the loss, relative to the distance of scores.
     """
 
@@ -279,6 +279,8 @@ class RegressionConstants:
         self.score: Array = np.full(rows.n_samples, rows.constant_score)
         self.constant_scores = rows.constant_score
         self.strong_convexity = 1.0 if rows.objective.name == "squared" else 0.0
+        self.constant_curvature = self.loss_curvature(self.score)
+        self.primal_step = 1.0 / self.constant_curvature
 
     def slopes(self) -> Float:
         """Root mean square slope of each row function in each cell, (n_cells * n_functions,)."""
@@ -294,21 +296,8 @@ class RegressionConstants:
 
     def loss_curvature(self, slopes: Float) -> float:
         """Mean curvature of the loss at the last scores."""
-        return self._curvature_at(self.score)
-
-    def _curvature_at(self, score: Array) -> float:
         rows = self.rows
-        return rows.mean(rows.objective.derivatives(rows.targets, score, rows.scale)[1])
-
-    @cached_property
-    def constant_curvature(self) -> float:
-        """Mean curvature of the loss at the mean target."""
-        return self._curvature_at(np.full(self.rows.n_samples, self.rows.constant_score))
-
-    @property
-    def primal_step(self) -> float:
-        """One over the curvature of the loss."""
-        return 1.0 / self.constant_curvature
+        return rows.mean(rows.objective.derivatives(rows.targets, self.score, rows.scale)[1])
 
     @cached_property
     def units(self) -> Units:
@@ -360,17 +349,11 @@ class RegressionConstants:
     def _reaction(self, slopes: Float) -> Any:
         """Multiply coefficients, slopes and densities of cells, csr_array (m, n_cells)."""
         rows = self.rows
-        n_cells, n_functions = len(rows.cells), len(rows.functions)
-        if not n_functions:  # There are no constraints.
-            return sparse.csr_array((len(rows.constraints), n_cells))
+        if not rows.functions:  # There are no constraints.
+            return sparse.csr_array((len(rows.constraints), len(rows.cells)))
         sloped = abs(rows.constraints.A) @ sparse.diags_array(slopes)
-        add = sparse.csr_array(
-            (
-                np.repeat(np.sqrt(rows.effective_density), n_functions),
-                (np.arange(n_cells * n_functions), np.repeat(np.arange(n_cells), n_functions)),
-            ),
-            shape=(n_cells * n_functions, n_cells),
-        )
+        scale = sparse.diags_array(np.sqrt(rows.effective_density))
+        add = sparse.kron(scale, np.ones((len(rows.functions), 1)), format="csr")
         return sparse.csr_array(sloped @ add)
 
 
@@ -383,7 +366,6 @@ class RegressionLagrangian(Lagrangian):
 
     rows: RegressionRows  # type: ignore[assignment]
     constants: RegressionConstants  # type: ignore[assignment]
-    coefficients: RegressionRows  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -399,11 +381,14 @@ class RegressionLagrangian(Lagrangian):
         self.cells, self.constraints = cells, constraints
         self.n_samples, self.total_weight = rows.n_samples, rows.total_weight
         self.constants = RegressionConstants(rows)
-        self.coefficients = rows
-        self.statistics = ()
+        self.is_tracked = False
 
     def narrow(self) -> None:
         """Keep the precision, which gradients alone are rounded from."""
+
+    def per_row(self, table: Float) -> Array:
+        """Look up a table of cells, (n_cells,), for each row: the largest entry of its cells."""
+        return self.rows.per_row(table)
 
     def at(self, margin: Array) -> RegressionPoint:  # type: ignore[override]
         """Fix the scores of all rows."""

@@ -19,7 +19,7 @@ is smaller: a step of a residual alone is then one unit of margin at most.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
 from itertools import chain, pairwise
@@ -34,7 +34,7 @@ from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.exact_sums import ExactSums
 from gbm_constrained.problem.blocks import ResidualBlock
 from gbm_constrained.problem.kernels import (
-    PROXIES,
+    CONCAVITIES,
     RAMP,
     SQUARE,
     BinaryKernel,
@@ -47,7 +47,6 @@ from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.pairs import PairRows, Scores
 
 T = TypeVar("T")
-Item = TypeVar("Item")
 
 MIN_ROWS = 200_000  # Rows from which on a fit gains by several threads.
 
@@ -71,21 +70,6 @@ def _pool(n_threads: int) -> ThreadPoolExecutor:
 
 if hasattr(os, "register_at_fork"):  # A child of a fork has none of the threads.
     os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
-def map_in_order(
-    function: Callable[[Item], T], items: Sequence[Item], n_threads: int = 1
-) -> list[T]:
-    """Apply a function to items; results are in order. Each thread has a run of the items."""
-    n_threads = min(n_threads, len(items))
-    if n_threads <= 1:
-        return [function(item) for item in items]
-    ends = [len(items) * i // n_threads for i in range(n_threads + 1)]
-
-    def apply(run: tuple[int, int]) -> list[T]:
-        return [function(item) for item in items[slice(*run)]]
-
-    return [*chain.from_iterable(_pool(n_threads).map(apply, pairwise(ends)))]
 
 
 def find_bins(probability: Array, bins: int) -> Codes:
@@ -208,7 +192,8 @@ class WeightedCells:
     @cached_property
     def density(self) -> Float:
         """Total weight over that of each cell; zero for empty cells."""
-        return self._density_of(self.cell_weight)
+        weight = self.cell_weight
+        return np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
 
     @cached_property
     def effective_weight(self) -> Float:
@@ -221,9 +206,7 @@ class WeightedCells:
     @cached_property
     def effective_density(self) -> Float:
         """Total weight over the effective one of each cell; zero for empty cells."""
-        return self._density_of(self.effective_weight)
-
-    def _density_of(self, weight: Float) -> Float:
+        weight = self.effective_weight
         return np.divide(self.total_weight, weight, out=np.zeros_like(weight), where=weight > 0)
 
     def scale_concavity(self, of_cells: Float) -> Float:
@@ -284,7 +267,7 @@ class ProblemRows(WeightedCells):
         self.cells, self.constraints = cells.on(xp), constraints
         self.bounded_proxy: ProxyName = RAMP if proxy == RAMP else "sigmoid"
         self.is_bounded: Bool = constraints.may_reward_errors | constraints.splits_targets
-        if proxy in PROXIES:
+        if proxy in CONCAVITIES:
             self.is_bounded = np.full(len(constraints), proxy == self.bounded_proxy)
         self.reduce_sum = cells.reduce_sum
         self.sums = ExactSums(cells.communicator, cells.n_rows)
@@ -299,6 +282,7 @@ class ProblemRows(WeightedCells):
         self.hessian_floor = hessian_floor
         self.has_several_views = cells.n_binding > 1
         self.has_loss_by_cell = "loss" in constraints.statistics
+        self.has_clipped_loss = self.has_loss_by_cell and bool(np.isfinite(self.cap))
         known = y if y.min(initial=0) >= 0 else np.maximum(y, 0)
         self.labels = xp.asarray(self.kernel.encode(known, self.dtype))
         self.label_of_row = xp.asarray(known)  # That of rows without a label is zero.
@@ -348,20 +332,6 @@ class ProblemRows(WeightedCells):
         if self.n_classes == 2 and self.n_samples < 1 << 20 and xp is np:
             self.idle_buffers = np.empty_like(gradient), np.empty_like(gradient)
 
-    def narrow(self) -> None:
-        """Compute in the precision of the returned gradients from now on, for two classes only.
-
-        A margin keeps its sign in single precision, but scores of several classes may tie, and
-        their exponentials are taken in double precision anyway.
-        """
-        if self.dtype == self.gradient_dtype or self.n_classes > 2:
-            return
-        self.dtype = self.gradient_dtype
-        self.labels = self.labels.astype(self.dtype)
-        self.probability = np.empty_like(self.buffers[0])
-        if self.weight is not None:
-            self.weight = self.weight.astype(self.dtype)
-
     def blocks(self, size: int = BLOCK) -> Iterator[slice]:
         """Iterate over blocks of rows that fit in cache, or on a graphics card in its memory."""
         if self.array_module is not np:  # A call costs as much as an operation on a million rows.
@@ -371,22 +341,24 @@ class ProblemRows(WeightedCells):
         for start in range(0, self.n_samples, size):
             yield slice(start, min(start + size, self.n_samples))
 
-    def sum_blocks(self, function: Callable[[slice], T]) -> list[T]:
-        """Compute the sums of all blocks of rows, in the order of the rows.
+    def map_blocks(self, function: Callable[[slice], T], *, are_summed: bool = True) -> list[T]:
+        """Apply a function to all blocks of rows, each thread to a run of them; in their order.
 
-        Blocks have the size that one thread has, so that no sum depends on the number of threads.
-        More than two threads take longer.
+        Blocks whose results are summed have the size that one thread has, so that no sum depends
+        on the number of threads, and more than two threads take longer. Where values of rows are
+        written, several threads wait for each other to call numpy, and have larger blocks. More
+        than eight take longer.
         """
-        return map_in_order(function, [*self.blocks()], min(self.n_threads, 2))
-
-    def write_blocks(self, function: Callable[[slice], object]) -> None:
-        """Call a function that writes values of rows for all blocks of rows.
-
-        Several threads wait for each other to call numpy, and have larger blocks. More than eight
-        take longer.
-        """
-        size = BLOCK if self.n_threads == 1 else 1 << 18
-        map_in_order(function, [*self.blocks(size)], min(self.n_threads, 8))
+        size = BLOCK if are_summed or self.n_threads == 1 else 1 << 18
+        blocks = [*self.blocks(size)]
+        n_threads = min(self.n_threads, 2 if are_summed else 8, len(blocks))
+        if n_threads <= 1:
+            return list(map(function, blocks))
+        ends = [len(blocks) * i // n_threads for i in range(n_threads + 1)]
+        runs = [blocks[slice(*run)] for run in pairwise(ends)]
+        return [
+            *chain.from_iterable(_pool(n_threads).map(lambda run: [*map(function, run)], runs))
+        ]
 
     def apply_weights(self, x: Array, rows: slice) -> Array:
         """Multiply per-row values of a block by the rows' weights, in place."""
@@ -407,8 +379,8 @@ class ProblemRows(WeightedCells):
 
         bound = 0.0
         if self.sums.are_rounded:
-            bound = self.sums.largest(max(self.sum_blocks(size), default=0.0))
-        parts = self.sum_blocks(lambda part: float(self.sums.round(weighted(part), bound).sum()))
+            bound = self.sums.largest(max(self.map_blocks(size), default=0.0))
+        parts = self.map_blocks(lambda part: float(self.sums.round(weighted(part), bound).sum()))
         return float(self.reduce_sum(np.array([sum(parts, 0.0)]))[0]) / self.total_weight
 
     def bregman(self, margin: Array, other: Array) -> float:

@@ -41,22 +41,21 @@ all rules, re-weighted over the pool.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from scipy.optimize import Bounds, minimize
 
 from gbm_constrained._typing import Float
+from gbm_constrained.metrics.base import KINDS, Kind
 from gbm_constrained.problem.linear_constraints import solve_linear_programme
 from gbm_constrained.reductions.mixtures import (
     FEASIBLE,
     MAX_CUTS,
     TOLERANCE,
     ConvexFunction,
-    Kind,
-    LinearCut,
-    LinearObjective,
+    LinearFunction,
     LinearOracle,
     Master,
     MasterPoint,
@@ -114,15 +113,10 @@ def find_feasible(search: Search) -> Status | None:
 
 
 def mix_rules(
-    programme: MixtureProgramme,
-    oracle: LinearOracle,
-    rules: Sequence[Any],
-    points: Sequence[Float],
+    programme: MixtureProgramme, oracle: LinearOracle, known: Iterable[tuple[Any, Float]]
 ) -> RuleMixture:
     """Find the best mixture of known rules, given their functionals, without further calls."""
-    search = Search(programme, oracle, 0)
-    for rule, u in zip(rules, points, strict=True):
-        search.add(rule, u)
+    search = Search(programme, oracle, 0, start=known)
     return search.finish(search.find_best_mixture(), "limit")
 
 
@@ -242,7 +236,7 @@ class SplitLagrangian:
     def __init__(self, programme: MixtureProgramme) -> None:
         self.programme = programme
         self._functions: list[ConvexFunction] = [programme.objective, *programme.convex]
-        self._cuts: list[list[LinearCut]] = [[] for _ in self._functions]
+        self._cuts: list[list[LinearFunction]] = [[] for _ in self._functions]
 
     def constraints(self, xi: Float) -> Float:
         """Left-hand minus right-hand sides at xi, cut off where they are infinite."""
@@ -329,7 +323,7 @@ class SplitLagrangian:
     def _add_cut(self, k: int, point: Float) -> bool:
         """Add a cut of the k-th function where its cuts are below it at `point`."""
         function, cuts = self._functions[k], self._cuts[k]
-        below = max((float(c.slope @ point) + c.offset for c in cuts), default=-np.inf)
+        below = max((cut.value(point) for cut in cuts), default=-np.inf)
         if function.value(point) <= below + INNER_TOLERANCE / 10:
             return False
         cut = make_cut(function, point, (self.programme.middle,))
@@ -381,9 +375,9 @@ def solve_by_bisection(
     ZeroDenominatorError
         If the denominator is not positive for some mixture that the constraints allow.
     """
-    programme: Any = search.programme
+    programme = search.programme
     _, _, slope, offset = programme.objective.ratio()
-    denominator = LinearObjective(np.asarray(slope, dtype=float), float(offset))
+    denominator = LinearFunction(np.asarray(slope, dtype=float), float(offset))
     _, u = search.call(denominator.slope)
     least = denominator.value(u)
     if least <= 0 and not programme.n_constraints:
@@ -397,38 +391,25 @@ def solve_by_bisection(
             return search.finish(search.find_best_mixture(), "limit")
         if least <= TOLERANCE:
             raise ZeroDenominatorError(denominator.value(found.u))
-    bracket = _Bracket(search, search.find_best_mixture(), least)
-    while bracket.high - bracket.low > tolerance and not search.is_exhausted:
-        before = bracket.low, bracket.high
-        # Zero is the lower end of losses until one is known.
-        known = bracket.low if np.isfinite(bracket.low) else min(0.0, bracket.high)
-        level = bracket.high if levels == "dinkelbach" else (bracket.high + known) / 2
-        bracket.test_level(level, tolerance)
-        if levels == "dinkelbach" and before == (bracket.low, bracket.high):
-            break
+    return _close_bracket(search, least, tolerance, levels)
+
+
+def _close_bracket(
+    search: Search, denominator: float, tolerance: float, levels: Levels
+) -> RuleMixture:
+    """Close the interval that holds the optimum of a ratio, given its least denominator."""
+    programme = search.programme
     weight = search.find_best_mixture()
-    if programme.objective.value(weight @ search.points) > bracket.high:
-        weight = bracket.weight
-    is_optimal = bracket.high - bracket.low <= tolerance
-    return search.finish(weight, "optimal" if is_optimal else "limit")
+    u = weight @ search.points[: len(weight)]
+    low, high = -np.inf, programme.objective.value(u)
+    search.note(u)
 
-
-class _Bracket:
-    """An interval that holds the optimum, and the mixture of its upper end."""
-
-    def __init__(self, search: Search, weight: Float, least_denominator: float) -> None:
-        self.search, self.weight, self._denominator = search, weight, least_denominator
-        self.low = -np.inf
-        u = weight @ search.points[: len(weight)]
-        self.high = search.programme.objective.value(u)
-        search.note(u)
-
-    def test_level(self, gamma: float, tolerance: float) -> None:
+    def test_level(gamma: float) -> None:
         """Move the upper end to a mixture of value at most gamma, or the lower end upwards."""
-        programme, search = self.search.programme, self.search
+        nonlocal high, weight
         level = programme.with_objective(make_level(programme.objective, gamma))
-        enough = self._denominator * tolerance / 4
-        at_top = gamma >= self.high
+        enough = denominator * tolerance / 4
+        at_top = gamma >= high
 
         def is_known(value: float, bound: float) -> bool:
             """Say whether the sign is known; at the upper end only an improvement is news."""
@@ -436,17 +417,30 @@ class _Bracket:
 
         def note(u: Float, bound: float) -> None:
             """Raise the lower end: psi(u) - gamma is at least bound / (b^T u + b_0)."""
+            nonlocal low
             if bound >= 0:
-                self.low = max(self.low, gamma)
+                low = max(low, gamma)
             elif np.isfinite(bound):
-                self.low = max(self.low, gamma + bound / self._denominator)
-            search.note(self.weight @ search.points[: len(self.weight)], self.low)
+                low = max(low, gamma + bound / denominator)
+            search.note(weight @ search.points[: len(weight)], low)
 
         found, bound = minimise_over_columns(level, search, enough, is_known, note)
         value = programme.objective.value(found.u)
-        if value < self.high:
-            self.high, self.weight = value, found.weight
+        if value < high:
+            high, weight = value, found.weight
         note(found.u, bound)
+
+    while high - low > tolerance and not search.is_exhausted:
+        before = low, high
+        # Zero is the lower end of losses until one is known.
+        known = low if np.isfinite(low) else min(0.0, high)
+        test_level(high if levels == "dinkelbach" else (high + known) / 2)
+        if levels == "dinkelbach" and before == (low, high):
+            break
+    best = search.find_best_mixture()
+    if programme.objective.value(best @ search.points) > high:
+        best = weight
+    return search.finish(best, "optimal" if high - low <= tolerance else "limit")
 
 
 def solve_by_ellipsoid(search: Search, tolerance: float, radius: float = 20.0) -> RuleMixture:
@@ -612,7 +606,7 @@ def _find_target(search: Search, slope: Float, tolerance: float) -> tuple[Float,
     if not search.programme.n_constraints:
         index, u = search.call(slope)
         return np.eye(1, len(search.rules), index)[0], u
-    linear = search.programme.with_objective(LinearObjective(slope))
+    linear = search.programme.with_objective(LinearFunction(slope))
     found, _ = minimise_over_columns(linear, search, tolerance)
     weight = np.append(found.weight, np.zeros(len(search.rules) - len(found.weight)))
     return weight, found.u
@@ -682,12 +676,12 @@ def solve_by_split_frank_wolfe(search: Search, tolerance: float, step: StepRule)
     programme, objective = search.programme, search.programme.objective
     u = search.find_best_mixture() @ search.points
     f, multipliers = u.copy(), np.zeros(programme.size)
-    centres, cuts = (u, programme.middle), list[LinearCut]()
+    centres, cuts = (u, programme.middle), list[LinearFunction]()
 
     def lagrangian(both: Float) -> float:
         u, f = np.split(both, 2)
         joined = multipliers @ (u - f) + PENALTY / 2 * (u - f) @ (u - f)
-        return objective.value(u) + objective.value(f) + float(joined)
+        return float(objective.value(u) + objective.value(f) + joined)
 
     for t in range(n_steps := search.n_left - 1):
         if search.n_left <= 1:
@@ -715,7 +709,10 @@ def solve_by_split_frank_wolfe(search: Search, tolerance: float, step: StepRule)
 
 
 def minimise_over_constraints(
-    programme: MixtureProgramme, cost: Float, cuts: list[LinearCut], centres: tuple[Float, ...]
+    programme: MixtureProgramme,
+    cost: Float,
+    cuts: list[LinearFunction],
+    centres: tuple[Float, ...],
 ) -> Float:
     """Find the point of the box that meets the constraints and has the smallest ``cost @ u``.
 
@@ -739,7 +736,7 @@ def minimise_over_constraints(
         # These points only lead achievable points, which are re-weighted exactly at the end.
         exceeded = [phi for phi in programme.convex if phi.value(u) > 1e-6]
         tried = [make_cut(phi, u, centres) for phi in exceeded]
-        added = [cut for cut in tried if cut is not None and cut.slope @ u + cut.offset > 0]
+        added = [cut for cut in tried if cut is not None and cut.value(u) > 0]
         cuts += added
         if not added:
             break
@@ -754,6 +751,10 @@ def solve_by_gradient_descent_ascent(
     steps: Sequence[tuple[float, float]] = ((0.01, 0.1), (0.1, 0.1), (0.1, 0.01), (0.01, 0.01)),
 ) -> RuleMixture:
     """Minimise a convex objective under convex constraints by gradient descent and ascent.
+
+    This is Algorithm 6. Multipliers start in the direction of the mean gradient over the box, with
+    a small length: one subgradient of a worst recall would name one class, which the average would
+    remember.
 
     Parameters
     ----------
@@ -771,50 +772,35 @@ def solve_by_gradient_descent_ascent(
         The best mixture of all rules found. The history has the averages of each pair of steps.
     """
     n_calls = max((search.n_left - 1) // len(steps), 1)
-    for descent, ascent in steps:
-        run_gradient_descent_ascent(search, n_calls, descent, ascent)
-    return finish_convex(search, tolerance)
-
-
-def run_gradient_descent_ascent(
-    search: Search, n_calls: int, descent: float, ascent: float
-) -> None:
-    """Run Algorithm 6 for some calls, and note the average after each.
-
-    Multipliers start in the direction of the mean gradient over the box, with a small length: one
-    subgradient of a worst recall would name one class, which the average would remember.
-    """
     programme = search.programme
     lagrangian = SplitLagrangian(programme)
     # Points at which the first gradient is averaged: enough to name every class of dozens.
     rng = np.random.default_rng(0)
     points = rng.uniform(programme.low, programme.high, (200, programme.size))
-    joint = np.mean([programme.objective.gradient(u) for u in points], axis=0)
-    largest = np.abs(joint).max(initial=0.0)
+    start = np.mean([programme.objective.gradient(u) for u in points], axis=0)
+    largest = np.abs(start).max(initial=0.0)
     if largest > 0:  # Largest multiplier at the start: a tenth of the losses' range.
-        joint = 0.1 * joint / largest
+        start = 0.1 * start / largest
     # Balls of multipliers. Lemma 33 asks for L (1 + 1 / r), with L below n and slack r above 0.01.
     radius = 1000.0
-    xi, mu = programme.middle, np.zeros(programme.n_constraints)
-    average = np.zeros(programme.size)
-    for t in range(n_calls):
-        if search.n_left <= 1:
-            break
-        _, u = search.call(joint)
-        average += (u - average) / (t + 1)
-        slope = lagrangian.slope(xi, joint, mu)
-        bound = float(joint @ u) + lagrangian.bound(xi, joint, mu, slope)
-        step_joint, step_mu = u - xi, lagrangian.constraints(xi)
-        xi = np.clip(xi - descent * slope, programme.low, programme.high)
-        joint = project_on_ball(joint + ascent * step_joint, radius)
-        mu = project_on_corner(np.maximum(mu + ascent * step_mu, 0.0), radius)
-        search.note(average, bound)
-
-
-def project_on_ball(x: Float, radius: float) -> Float:
-    """Project on the ball around zero."""
-    length = float(np.linalg.norm(x))
-    return x * (radius / length) if length > radius else x
+    for descent, ascent in steps:
+        xi, joint, mu = programme.middle, start, np.zeros(programme.n_constraints)
+        average = np.zeros(programme.size)
+        for t in range(n_calls):
+            if search.n_left <= 1:
+                break
+            _, u = search.call(joint)
+            average += (u - average) / (t + 1)
+            slope = lagrangian.slope(xi, joint, mu)
+            bound = float(joint @ u) + lagrangian.bound(xi, joint, mu, slope)
+            step_joint, step_mu = u - xi, lagrangian.constraints(xi)
+            xi = np.clip(xi - descent * slope, programme.low, programme.high)
+            joint = joint + ascent * step_joint
+            if (length := float(np.linalg.norm(joint))) > radius:
+                joint = joint * (radius / length)
+            mu = project_on_corner(np.maximum(mu + ascent * step_mu, 0.0), radius)
+            search.note(average, bound)
+    return finish_convex(search, tolerance)
 
 
 def project_on_corner(x: Float, total: float) -> Float:
@@ -863,8 +849,7 @@ def check_reduction(kind: Kind, solver: str) -> ReductionName:
     """
     capable = [name for name, (_, _, kinds, _) in SOLVERS.items() if kind in kinds]
     if not capable:
-        kinds = ", ".join(get_args(Kind))
-        raise ValueError(f"kind={kind!r} is no kind of objective; take one of {kinds}")
+        raise ValueError(f"kind={kind!r} is no kind of objective; take one of {', '.join(KINDS)}")
     for name, (*_, need) in SOLVERS.items():
         if solver == name and name not in capable:
             raise ValueError(
@@ -883,6 +868,8 @@ def solve(
     max_calls: int | None = None,
     observe: Observe | None = None,
     tolerance: float = TOLERANCE,
+    known: Sequence[tuple[Any, Float]] = (),
+    start: Sequence[tuple[Any, Float]] = (),
     **settings: Any,
 ) -> RuleMixture:
     """Minimise a function of the confusion matrix over randomised decision rules.
@@ -891,8 +878,8 @@ def solve(
     ----------
     programme : MixtureProgramme
         Objective and constraints.
-    oracle : LinearOracle
-        Finds the rule of smallest linear cost.
+    oracle : callable
+        Given the cost of each functional, finds the rule of smallest cost and its functionals.
     solver : {"auto", "columns", "frank_wolfe", "gda", "ellipsoid", "bisection"}, default="auto"
         ``"auto"`` takes columns for convex objectives, bisection for ratios, and Frank-Wolfe from
         several starts for others.
@@ -902,6 +889,8 @@ def solve(
         Sees the current mixture before each call, and may end the search.
     tolerance : float, default=1e-7
         Value minus bound at which the search ends.
+    known, start : sequence of (rule, ndarray), default=()
+        Rules of earlier searches, and rules that the pool begins with.
     **settings
         Options of the solver by name, such as ``steps`` of ``"gda"``.
 
@@ -913,7 +902,8 @@ def solve(
     method, most_calls, *_ = SOLVERS[check_reduction(programme.objective.kind, solver)]
     if max_calls is not None and max_calls < 2:
         raise ValueError(f"max_calls={max_calls} finds no mixture; take at least 2")
-    search = Search(programme, oracle, most_calls if max_calls is None else max_calls, observe)
+    max_calls = most_calls if max_calls is None else max_calls
+    search = Search(programme, oracle, max_calls, observe, known, start)
     # A ratio may have no value for the rules that phase 1 mixes: bisection begins by itself.
     if method is not solve_by_bisection and (failure := find_feasible(search)):
         return search.finish(search.find_best_mixture(), failure)

@@ -36,7 +36,7 @@ with the objective itself by cutting planes, where the paper has the linear func
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -44,9 +44,9 @@ import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
 from gbm_constrained._typing import Float
+from gbm_constrained.metrics.base import Kind
 from gbm_constrained.problem.linear_constraints import solve_linear_programme
 
-Kind: TypeAlias = Literal["linear", "smooth", "convex", "ratio", "other"]
 Status: TypeAlias = Literal["optimal", "local", "limit", "infeasible"]
 
 # A violation below this is rounding: ten times what the linear programmes are solved to, and what
@@ -66,45 +66,14 @@ class ConvexFunction(Protocol):
         """Subgradient at u; where the value is infinite, the negative of any descent direction."""
 
 
-class Objective(ConvexFunction, Protocol):
-    """A function of u, as a loss to be minimised, that is convex if its kind says so.
-
-    Attributes
-    ----------
-    kind : {"linear", "smooth", "convex", "ratio", "other"}
-        ``"smooth"`` is convex and differentiable; ``"convex"`` may have kinks; ``"ratio"`` is a
-        ratio of linear functions, whose coefficients :math:`a, a_0, b, b_0` the method ``ratio``
-        gives; nothing is known of ``"other"``.
-    """
-
-    @property
-    def kind(self) -> Kind:
-        """What is known of the function."""
+LinearOracle: TypeAlias = Callable[[Float], tuple[Any, Float]]
+"""A linear minimisation oracle: given the cost of each functional, the deterministic decision rule
+of smallest :math:`cost^T u`, ties going to the larger class, and its u."""
 
 
-class LinearOracle(Protocol):
-    """Minimises linear functions over decision rules ("linear minimisation oracle")."""
-
-    def minimise(self, cost: Float) -> tuple[Any, Float]:
-        """Find the decision rule of smallest :math:`cost^T u`, and its u.
-
-        Parameters
-        ----------
-        cost : ndarray of shape (d,)
-            Cost of each functional.
-
-        Returns
-        -------
-        rule : object
-            The deterministic rule. Ties go to the larger class.
-        u : ndarray of shape (d,)
-            Functionals of the rule.
-        """
-
-
-@dataclass(frozen=True)
-class LinearObjective:
-    r"""The objective :math:`a^T u + a_0`.
+@dataclass(frozen=True, eq=False)
+class LinearFunction:
+    r"""The function :math:`a^T u + a_0`, as an objective or as a cut below a convex one.
 
     Parameters
     ----------
@@ -139,8 +108,12 @@ class MixtureProgramme:
 
     Parameters
     ----------
-    objective : Objective
-        The function psi.
+    objective : object
+        The function psi, as a loss to be minimised, with the methods of a
+        :class:`ConvexFunction` and an attribute ``kind``. ``"smooth"`` is convex and
+        differentiable; ``"convex"`` may have kinks; ``"ratio"`` is a ratio of linear functions,
+        whose coefficients :math:`a, a_0, b, b_0` its method ``ratio`` gives; nothing is known of
+        ``"other"``.
     A : ndarray of shape (m, d)
         Coefficients of the linear constraints; shape (0, d) where there are none.
     b : ndarray of shape (m,)
@@ -151,7 +124,7 @@ class MixtureProgramme:
         A box that contains all achievable u, on which psi and phi are defined.
     """
 
-    objective: Objective
+    objective: Any
     A: Float
     b: Float
     convex: Sequence[ConvexFunction] = ()
@@ -201,7 +174,7 @@ class MixtureProgramme:
         """Largest violation of a constraint at u, zero where all constraints hold."""
         return float(np.max(self.constraints(u), initial=0.0))
 
-    def with_objective(self, objective: Objective) -> MixtureProgramme:
+    def with_objective(self, objective: Any) -> MixtureProgramme:
         """Make the programme of another objective under the same constraints."""
         return replace(self, objective=objective)
 
@@ -306,7 +279,7 @@ def polish(programme: MixtureProgramme, points: Float, weight: Float, slack: flo
     -------
     ndarray of shape (n,)
     """
-    objective: Any = programme.objective
+    objective = programme.objective
     chosen = np.flatnonzero(weight)
     part = points[chosen]
     total: Any = {"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like}
@@ -400,13 +373,6 @@ CUT_STEPS = np.append(0.0, 2.0 ** -np.arange(30, -1, -1.0))
 MAX_CUTS = 1000
 
 
-class LinearCut(NamedTuple):
-    """The linear lower bound ``slope @ u + offset`` of a convex function."""
-
-    slope: Float
-    offset: float
-
-
 class MasterPoint(NamedTuple):
     """A solution of the master programme.
 
@@ -421,7 +387,9 @@ class MasterPoint(NamedTuple):
     constant: float
 
 
-def make_cut(function: ConvexFunction, u: Float, centres: tuple[Float, ...]) -> LinearCut | None:
+def make_cut(
+    function: ConvexFunction, u: Float, centres: tuple[Float, ...]
+) -> LinearFunction | None:
     """Make a cut at u, or near u where the function is infinite or has no subgradient there.
 
     A cut that is steep or exceeds the function at a centre is no use: the point of the cut moves
@@ -444,8 +412,8 @@ def make_cut(function: ConvexFunction, u: Float, centres: tuple[Float, ...]) -> 
                 )
             if np.abs(slope).max(initial=0.0) > MAX_SLOPE:
                 continue
-            cut = LinearCut(slope, float(value - slope @ v))
-            if slope @ centre + cut.offset <= at_centre + FEASIBLE * (1 + abs(at_centre)):
+            cut = LinearFunction(slope, float(value - slope @ v))
+            if cut.value(centre) <= at_centre + FEASIBLE * (1 + abs(at_centre)):
                 return cut
     return None
 
@@ -457,15 +425,15 @@ class Master:
     ----------
     programme : MixtureProgramme
         An objective that is linear or convex, and constraints.
-    constraint_cuts : list of LinearCut, default=None
+    constraint_cuts : list of LinearFunction, default=None
         Cuts of the same convex constraints from other masters, which share the list.
     """
 
     def __init__(
-        self, programme: MixtureProgramme, constraint_cuts: list[LinearCut] | None = None
+        self, programme: MixtureProgramme, constraint_cuts: list[LinearFunction] | None = None
     ) -> None:
         self.programme = programme
-        self._cuts: list[LinearCut] = []
+        self._cuts: list[LinearFunction] = []
         self._mixture: Float | None = None  # Of a smooth objective without constraints.
         self._constraint_cuts = [] if constraint_cuts is None else constraint_cuts
 
@@ -529,7 +497,7 @@ class Master:
             inside = (tried.u, points.mean(axis=0), self.programme.middle)
             is_cut = is_outside and self._cut_constraints(point.u, inside, slack, allowed)
             for u in (point.u, tried.u):
-                model = max(float(cut.slope @ u) + cut.offset for cut in self._cuts)
+                model = max(cut.value(u) for cut in self._cuts)
                 if objective.value(u) - model > tolerance / 2:
                     is_cut |= self._add_cut(u, points)
             if not is_cut:
@@ -595,9 +563,7 @@ class Master:
             # A cut away from u must take off this share of the violation at u.
             for at, share in ((inside[0], 0.1), ((u + inside[0]) / 2, 0.1), (u, 0.0)):
                 cut = make_cut(phi, at, (*inside, self.programme.middle))
-                if cut is not None and cut.slope @ u + cut.offset - slack > share * min(
-                    excess, 1.0
-                ):
+                if cut is not None and cut.value(u) - slack > share * min(excess, 1.0):
                     self._constraint_cuts.append(cut)
                     added = True
                     break
@@ -643,7 +609,7 @@ def find_best_mixture(
     programme: MixtureProgramme,
     points: Float,
     start: Float | None = None,
-    constraint_cuts: list[LinearCut] | None = None,
+    constraint_cuts: list[LinearFunction] | None = None,
 ) -> Float:
     """Find the probabilities of the best mixture of a pool, or of the least infeasible one.
 
@@ -659,7 +625,7 @@ def find_best_mixture(
         Functionals of the rules.
     start : ndarray of shape (k,), default=None
         A feasible mixture of the first k rules, where the descent of kind ``"other"`` starts.
-    constraint_cuts : list of LinearCut, default=None
+    constraint_cuts : list of LinearFunction, default=None
         Cuts of the convex constraints that are known, to which new ones are added.
 
     Returns
@@ -668,18 +634,18 @@ def find_best_mixture(
         Probabilities, of which at most d + 1 are positive, and at most one more than there are
         active constraints where the objective is linear or a ratio.
     """
-    objective: Any = programme.objective
+    objective = programme.objective
     cuts = [] if constraint_cuts is None else constraint_cuts
     least = Master(programme, cuts).find_least_violation(points)
     slack = np.inf if least is None else least.model
     if slack <= FEASIBLE:  # It is rounding.
         slack = 0.0
 
-    def optimise(objective: Objective) -> Float:
+    def optimise(objective: Any) -> Float:
         """Minimise a convex objective; the result is a vertex if it is linear."""
         if not np.isfinite(slack):
             return np.full(len(points), 1 / len(points))
-        if isinstance(objective, LinearObjective) and not programme.n_constraints:
+        if isinstance(objective, LinearFunction) and not programme.n_constraints:
             values = points @ objective.slope
             return np.asarray(np.eye(1, len(values), int(values.argmin()))[0], dtype=float)
         master = Master(programme.with_objective(objective), cuts)
@@ -688,7 +654,7 @@ def find_best_mixture(
 
     if objective.kind not in ("ratio", "other"):
         return reduce_support(optimise(objective), points)
-    weight = optimise(LinearObjective(np.zeros(programme.size))) if start is None else start
+    weight = optimise(LinearFunction(np.zeros(programme.size))) if start is None else start
     weight = np.append(weight, np.zeros(len(points) - len(weight)))
     # Dinkelbach's steps converge superlinearly, line searches linearly.
     for _ in range(100):
@@ -700,7 +666,7 @@ def find_best_mixture(
             weight = target
             continue
         slope = np.asarray(objective.gradient(u), dtype=float)
-        target = optimise(LinearObjective(slope))
+        target = optimise(LinearFunction(slope))
         step = search_segment(objective.value, u, target @ points)
         if slope @ (u - target @ points) <= FEASIBLE or step == 0.0:
             break
@@ -729,10 +695,10 @@ def reduce_support(weight: Float, points: Float) -> Float:
     return np.asarray(few / few.sum(), dtype=float)
 
 
-def make_level(objective: Any, gamma: float) -> LinearObjective:
+def make_level(objective: Any, gamma: float) -> LinearFunction:
     r"""Make :math:`(a - \gamma b)^T u + a_0 - \gamma b_0`, whose sign is that of psi - gamma."""
     a, a0, b, b0 = objective.ratio()
-    return LinearObjective(np.asarray(a - gamma * b, dtype=float), float(a0 - gamma * b0))
+    return LinearFunction(np.asarray(a - gamma * b, dtype=float), float(a0 - gamma * b0))
 
 
 class Search:
@@ -742,13 +708,17 @@ class Search:
     ----------
     programme : MixtureProgramme
         What is minimised.
-    oracle : LinearOracle
-        Where rules come from. The search starts with its rules ``start``, if it has some, and
-        what its ``list_cheapest`` finds among rules of earlier searches joins the pool.
+    oracle : callable
+        Where rules come from.
     max_calls : int
         Calls after which :attr:`is_exhausted` is true.
     observe : callable, default=None
         Sees the current mixture before each call, and may end the search.
+    known : sequence of (rule, ndarray), default=()
+        Rules of earlier searches, with their functionals. The oracle may be inexact: the answer to
+        a call is the best of its rule and of these, the cheapest of which join the pool.
+    start : sequence of (rule, ndarray), default=()
+        Rules that the pool begins with, and their functionals.
     """
 
     def __init__(
@@ -757,20 +727,23 @@ class Search:
         oracle: LinearOracle,
         max_calls: int,
         observe: Observe | None = None,
+        known: Sequence[tuple[Any, Float]] = (),
+        start: Iterable[tuple[Any, Float]] = (),
     ) -> None:
         self.programme = programme
         self.max_calls = max_calls
         self.rules: list[Any] = []
         self.bound = -np.inf
-        self.constraint_cuts: list[LinearCut] = []
+        self.constraint_cuts: list[LinearFunction] = []
         self.history: list[SearchStep] = []
-        self._oracle, self._observe = oracle, observe
+        self._oracle, self._observe, self._known = oracle, observe, known
+        self._known_points = np.array([u for _, u in known])
         self._u: Float | None = None  # of the current mixture
         self._step = SearchStep(np.inf, -np.inf, np.inf, 0.0)
         self._points: list[Float] = []
         self._index: dict[bytes, int] = {}
         self._start = time.perf_counter()
-        for rule, u in getattr(oracle, "start", ()):
+        for rule, u in start:
             self.add(rule, u)
 
     @property
@@ -808,12 +781,17 @@ class Search:
             and self._observe(self._step, self._u)
         ):
             self.max_calls = min(self.max_calls, len(self.history) + 1)
-        rule, u = self._oracle.minimise(cost)
+        rule, u = self._oracle(cost)
         u = np.asarray(u, dtype=float)
+        cheapest: list[int] = []  # Known rules that join the pool.
+        if len(self._known):
+            costs = self._known_points @ cost
+            cheapest = np.argsort(costs, kind="stable")[:20].tolist()
+            if costs[cheapest[0]] < cost @ u:
+                rule, u = self._known[cheapest[0]]
         position = self.add(rule, u)
-        if hasattr(self._oracle, "list_cheapest"):
-            for known, of_known in self._oracle.list_cheapest(cost):
-                self.add(known, of_known)
+        for i in cheapest:
+            self.add(*self._known[i])
         self._step = replace(self._step, seconds=time.perf_counter() - self._start)
         self.history.append(self._step)
         return position, u

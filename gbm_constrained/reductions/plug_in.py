@@ -54,7 +54,7 @@ Rules between them join the pool of a further search, or stand for the mixture.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 
@@ -177,58 +177,6 @@ class PlugIn:
             weight=weight,
             coefficients=coefficients,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class PooledOracle:
-    """A plug-in oracle that knows further rules, and keeps those that it has answered.
-
-    Counting by labels makes the plug-in oracle inexact: a rule of slightly other costs may have
-    the smaller cost on the counted rows. The answer is the best of the plug-in rule and the known
-    rules.
-
-    Parameters
-    ----------
-    oracle : PlugIn
-        The oracle.
-    rules : sequence of ndarray of shape (n_joint_cells, n_classes), default=()
-        The known rules.
-    points : ndarray of shape (n_rules, n_functionals), default=None
-        Functionals of the known rules, as the oracle counts them.
-    start : sequence of (ndarray, ndarray), default=()
-        Rules that a search starts with, and their functionals.
-
-    Attributes
-    ----------
-    answers : list of ndarray of shape (n_joint_cells, n_classes)
-        The rules that it has answered.
-    """
-
-    oracle: PlugIn
-    rules: Sequence[Float] = ()
-    points: Float | None = None
-    start: Sequence[tuple[Float, Float]] = ()
-    answers: list[Float] = field(default_factory=list)
-
-    def minimise(self, cost: Float) -> tuple[Float, Float]:
-        """Find the rule of least cost among the plug-in rule and the known ones."""
-        rule, u = self.oracle.minimise(cost)
-        if self.points is not None and len(self.rules):
-            known = self.points @ cost
-            best = int(known.argmin())
-            if known[best] < cost @ u:
-                rule, u = self.rules[best], self.points[best]
-        self.answers.append(rule)
-        return rule, u
-
-    def list_cheapest(self, cost: Float) -> list[tuple[Float, Float]]:
-        """List the known rules of least cost."""
-        if self.points is None or not len(self.rules):
-            return []
-        known = self.points @ cost
-        # Known rules that join the pool of a search with each answer.
-        cheapest = np.argsort(known, kind="stable")[:20]
-        return [(self.rules[i], self.points[i]) for i in cheapest]
 
 
 LEAST_WEIGHT = 1e-2  # Of the largest: probabilities are divided by weights.
@@ -380,52 +328,38 @@ def _price_class(oracle: PlugIn, costs: Float, of_rows: Float, j: int) -> Float:
 MAX_SEGMENT_RULES = 100  # Rules between several, all together.
 
 
-def list_rules_between(oracle: PlugIn, rules: Sequence[Float]) -> tuple[list[Float], list[Float]]:
-    """List rules on the segments between any two of several rules, and their functionals."""
-    found: list[Float] = []
-    points: list[Float] = []
+def list_rules_between(oracle: PlugIn, rules: Sequence[Float]) -> list[tuple[Float, Float]]:
+    """List rules on the segments between any two of several rules, with their functionals.
+
+    Each decides otherwise on some rows. Rows that both ends of a segment decide alike are decided
+    so in between, where costs are linear.
+    """
+    found: list[tuple[Float, Float]] = []
+    coefficients = oracle.coefficients
     # Each rule with the expected cost of each decision on each row, and its decisions.
     decided = [(costs, oracle.probabilities @ costs, oracle.decide(costs)) for costs in rules]
     pairs = list(combinations(decided, 2))
     # Rules between each two of them, where these are many.
     n_rules = max(MAX_SEGMENT_RULES // max(len(pairs), 1), 10)
     for first, second in pairs:
-        between, of_between = _list_rules_on_segment(oracle, first, second, n_rules)
-        found += between
-        points += of_between
-    return found, points
-
-
-def _list_rules_on_segment(
-    oracle: PlugIn,
-    first: tuple[Float, Float, Codes],
-    second: tuple[Float, Float, Codes],
-    n_rules: int,
-) -> tuple[list[Float], list[Float]]:
-    """List rules between two rules, each with other decisions on some rows.
-
-    Rows that both rules decide alike are decided so in between, where costs are linear.
-    """
-    by_first, by_second = first[2], second[2]
-    is_disputed = by_first != by_second
-    disputed, agreed = np.flatnonzero(is_disputed), np.flatnonzero(~is_disputed)
-    coefficients = oracle.coefficients
-    of_disputed = oracle.take(disputed, coefficients)
-    counts = oracle.take(agreed, coefficients).counts(by_first[agreed])
-    # Cost of the second decision beyond the first one, under both rules.
-    low, high = (
-        expected[disputed, by_second[disputed]] - expected[disputed, by_first[disputed]]
-        for _, expected, _ in (first, second)
-    )
-    with np.errstate(divide="ignore", invalid="ignore"):
-        turn = np.unique(low / (low - high))
-    turn = turn[(turn > 0.0) & (turn < 1.0)]
-    middle = (turn[1:] + turn[:-1]) / 2
-    if middle.size > n_rules:
-        middle = middle[np.linspace(0, middle.size - 1, n_rules).astype(int)]
-    rules = [(1 - t) * first[0] + t * second[0] for t in middle]
-    points = [
-        coefficients.functionals(counts + of_disputed.counts(of_disputed.decide(costs)))
-        for costs in rules
-    ]
-    return rules, points
+        by_first, by_second = first[2], second[2]
+        is_disputed = by_first != by_second
+        disputed, agreed = np.flatnonzero(is_disputed), np.flatnonzero(~is_disputed)
+        of_disputed = oracle.take(disputed, coefficients)
+        counts = oracle.take(agreed, coefficients).counts(by_first[agreed])
+        # Cost of the second decision beyond the first one, under both rules.
+        low, high = (
+            expected[disputed, by_second[disputed]] - expected[disputed, by_first[disputed]]
+            for _, expected, _ in (first, second)
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            turn = np.unique(low / (low - high))
+        turn = turn[(turn > 0.0) & (turn < 1.0)]
+        middle = (turn[1:] + turn[:-1]) / 2
+        if middle.size > n_rules:
+            middle = middle[np.linspace(0, middle.size - 1, n_rules).astype(int)]
+        for t in middle:
+            costs = (1 - t) * first[0] + t * second[0]
+            of_rule = counts + of_disputed.counts(of_disputed.decide(costs))
+            found.append((costs, coefficients.functionals(of_rule)))
+    return found

@@ -22,7 +22,7 @@ import importlib.util
 import json
 import math
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +31,7 @@ import pandas as pd
 
 from gbm_constrained._findings import Finding
 from gbm_constrained.decision.evaluation_set import Estimate
-from gbm_constrained.evaluation.audit import (
-    FRAME_COLUMNS,
-    GROUP_COLUMNS,
-    METRIC_COLUMNS,
-    MODEL_COLUMNS,
-    PERIOD_COLUMNS,
-    VERDICTS,
-    AuditRows,
-    AuditTables,
-    drifting,
-    measure_model,
-    set_column_types,
-    to_float,
-)
+from gbm_constrained.evaluation import audit as tables
 from gbm_constrained.evaluation.verdicts import findings_of_audit
 
 __all__ = ["Audit", "audit"]
@@ -53,7 +40,7 @@ __all__ = ["Audit", "audit"]
 FORMAT = "gbm_constrained.audit/2"
 
 
-class Audit(AuditTables):
+class Audit(tables.AuditTables):
     """Values, intervals and verdicts of constraints on held-out rows; see :func:`audit`.
 
     Parameters
@@ -102,7 +89,7 @@ class Audit(AuditTables):
     def headline(self) -> str:
         """Sum the verdicts up: ``2 of 3 constraints are met on 9,769 held-out rows; 1 missed.``"""  # noqa: D400
         on = f"on {self.n_rows:,} held-out rows"
-        counts = {v: int((self.frame["verdict"] == v).sum()) for v in VERDICTS}
+        counts = {v: int((self.frame["verdict"] == v).sum()) for v in tables.VERDICTS}
         total = len(self.frame)
         if total == 0:
             return f"No constraint was given; {self.quality} is {self.accuracy.value:.4f} {on}."
@@ -113,14 +100,14 @@ class Audit(AuditTables):
             return f"The constraint is {verdict} {on}."
         if counts["met"] == total:
             return f"{'Both' if total == 2 else f'All {total}'} constraints are met {on}."
-        rest = ", ".join(f"{counts[v]} {v}" for v in VERDICTS if v != "met" and counts[v])
+        rest = ", ".join(f"{counts[v]} {v}" for v in tables.VERDICTS if v != "met" and counts[v])
         verb = "is" if counts["met"] == 1 else "are"
         return f"{counts['met']} of {total} constraints {verb} met {on}; {rest}."
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Findings of the audit, by the codes that ``docs/warnings.md`` explains."""
-        return findings_of_audit(self.frame, drifting(self.periods))
+        return findings_of_audit(self.frame, tables.drifting(self.periods))
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Write everything as JSON; missing values become null, infinite ones strings.
@@ -171,35 +158,27 @@ class Audit(AuditTables):
                 f"{found!r}: audit the model again with this version of the package."
             )
 
-        def table(name: str, columns: Sequence[str]) -> pd.DataFrame:
-            return pd.DataFrame(content.get(name, ()), columns=list(columns))
-
         values = [name for name in (content["models"] or [{}])[0] if name.startswith("value[")]
+        frames = [
+            tables.tabulate(content.get(name, ()), columns)
+            for name, columns in {
+                "constraints": tables.FRAME_COLUMNS,
+                "groups": tables.GROUP_COLUMNS,
+                "models": (*tables.MODEL_COLUMNS, *values),
+                "metrics": tables.METRIC_COLUMNS,
+                "periods": tables.PERIOD_COLUMNS,
+            }.items()
+        ]
         history = None
         if content["history"] is not None:
-            history = pd.DataFrame(
-                {
-                    name: column
-                    if name in ("iteration", "rounds")
-                    else [to_float(v) for v in column]
-                    for name, column in content["history"].items()
-                }
-            )
-        return cls(
-            content["model"],
-            content["n_rows"],
-            content["level"],
-            content["weighted"],
-            tuple(content["classes"]),
-            Estimate(**{k: to_float(v) for k, v in content["accuracy"].items()}),
-            set_column_types(table("constraints", FRAME_COLUMNS)),
-            set_column_types(table("groups", GROUP_COLUMNS)),
-            set_column_types(table("models", [*MODEL_COLUMNS, *values])),
-            history,
-            set_column_types(table("metrics", METRIC_COLUMNS)),
-            set_column_types(table("periods", PERIOD_COLUMNS)),
-            content.get("quality", "accuracy"),
-        )
+            history = pd.DataFrame(content["history"])
+            for name in history.columns.difference(["iteration", "rounds"]):
+                history[name] = history[name].map(tables.to_float).astype(np.float64)
+        accuracy = Estimate(**{k: tables.to_float(v) for k, v in content["accuracy"].items()})
+        quality = content.get("quality", "accuracy")
+        stated = [content[name] for name in ("model", "n_rows", "level", "weighted")]
+        stated += [tuple(content["classes"]), accuracy, *frames[:3], history, *frames[3:], quality]
+        return cls(*stated)
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
         """Write a page without scripts and links: constraints, intervals, groups and trade-off.
@@ -248,7 +227,7 @@ class Audit(AuditTables):
         ):  # fmt: skip
             if len(table):
                 lines += ["", table.to_string(index=False, float_format="{:.4f}".format)]
-        if drift := drifting(self.periods):
+        if drift := tables.drifting(self.periods):
             drifting_now = ", ".join(drift)
             lines += ["", f"The last period leaves the interval of those before: {drifting_now}"]
         return "\n".join(lines)
@@ -339,11 +318,11 @@ def audit(
     Intervals of constraints on ``log_loss`` are those of means of many rows, which are normal. The
     intervals are too short where few rows have most of the loss.
     """
-    rows = AuditRows(X, y, sensitive_features, sample_weight, time, n_periods)
-    tables = measure_model(
+    rows = tables.AuditRows(X, y, sensitive_features, sample_weight, time, n_periods)
+    measured = tables.measure_model(
         model, rows, constraints, positive=positive, level=level, others=others, metrics=metrics
     )
-    return Audit(**vars(tables))
+    return Audit(**vars(measured))
 
 
 def _to_plain(value: Any) -> Any:

@@ -10,35 +10,10 @@ from collections.abc import Hashable, Iterable, Sequence
 from html import escape
 from typing import Any
 
+from gbm_constrained.constraints import rates, selectors
 from gbm_constrained.constraints.base import CalibrationError, Constraint, Quotient, Rate
 from gbm_constrained.constraints.comparisons import Each, Gap, GapNorm, Grouped, Paired, Ratio
 from gbm_constrained.constraints.presets import CoverageDifference, CoverageDivergence
-from gbm_constrained.constraints.rates import (
-    Above,
-    Covered,
-    DecisionCost,
-    Prediction,
-    Residual,
-    RowFunction,
-    RowLoss,
-)
-from gbm_constrained.constraints.selectors import (
-    BinResidual,
-    ClassifiedBy,
-    ClassPosition,
-    Column,
-    Correct,
-    CrossEntropy,
-    Differs,
-    Event,
-    Label,
-    Misclassified,
-    Predicted,
-    RankedAbove,
-    ReferenceModel,
-    Selector,
-    Term,
-)
 from gbm_constrained.metrics.base import MetricValue
 
 
@@ -107,15 +82,15 @@ SENSES = {
 # The negative and the positive class, where no name is known.
 CLASS_SIGNS = [f"<mo form='infix' lspace='0' rspace='0'>{sign}</mo>" for sign in "\N{MINUS SIGN}+"]
 RESIDUAL = f"{LABEL}{MINUS}{PREDICTION}"
-EVENTS: dict[type[Event], str] = {
-    Misclassified: f"{DECISION}{NOT_EQUAL}{LABEL}",
-    Correct: f"{DECISION}{EQUAL}{LABEL}",
-    CrossEntropy: f"{MINUS}<mi>log</mi>{PROBABILITY}<mo>(</mo>{LABEL}<mo>)</mo>",
-    BinResidual: f"<msub><mn>1</mn><mrow>{PROBABILITY}{IN}{BIN}</mrow></msub>"
+EVENTS: dict[type[selectors.Event], str] = {
+    selectors.Misclassified: f"{DECISION}{NOT_EQUAL}{LABEL}",
+    selectors.Correct: f"{DECISION}{EQUAL}{LABEL}",
+    selectors.CrossEntropy: f"{MINUS}<mi>log</mi>{PROBABILITY}<mo>(</mo>{LABEL}<mo>)</mo>",
+    selectors.BinResidual: f"<msub><mn>1</mn><mrow>{PROBABILITY}{IN}{BIN}</mrow></msub>"
     + _between("()", f"{LABEL}{MINUS}{PROBABILITY}"),
-    Prediction: PREDICTION,
-    Residual: RESIDUAL,
-    Covered: f"{LABEL}{SENSES['<=']}{PREDICTION}",
+    rates.Prediction: PREDICTION,
+    rates.Residual: RESIDUAL,
+    rates.Covered: f"{LABEL}{SENSES['<=']}{PREDICTION}",
 }
 LOSSES = {
     "squared": f"<msup>{_between('()', RESIDUAL)}<mn>2</mn></msup>",
@@ -157,194 +132,188 @@ def legend_of(formulas: Sequence[str]) -> str:
 
 def formula_of(constraint: Constraint, classes: Sequence[Hashable] | None = None) -> str:
     """Write a constraint as a ``<math>`` element; `classes` are the two labels where known."""
-    left = FormulaWriter(classes).write_expression(constraint.expression, constraint.sense)
+    left = _write_expression(constraint.expression, constraint.sense)
     whole = left + SENSES[constraint.sense] + _number(constraint.bound)
+    if classes is not None and len(classes) == 2:
+        for sign, value in zip(CLASS_SIGNS, classes, strict=True):
+            whole = whole.replace(sign, _text(value))
     return f'<math alttext="{escape(str(constraint))}"><mrow>{whole}</mrow></math>'
 
 
-class FormulaWriter:
-    """Writer of the formulas of expressions and their parts.
-
-    Parameters
-    ----------
-    classes : sequence of labels or None
-        The sorted labels, where they are known.
-    """
-
-    def __init__(self, classes: Sequence[Hashable] | None) -> None:
-        self.classes = classes
-
-    def write_expression(self, e: Any, sense: str) -> str:
-        """Write what a constraint bounds."""
-        match e:
-            case Rate() | Quotient() | CalibrationError():
-                return self.write_value(e)
-            case Each():
-                worst = _over("max" if sense == "<=" else "min", GROUP)
-                return worst + self.write_value(e.rate, _member(e, GROUP))
-            case Ratio():
-                return self.write_ratio(e)
-            case Gap():
-                return self.write_gap(e, e.rate)
-            case GapNorm():
-                return self.write_norm(e)
-            case MetricValue():
-                return _text(e)
-            case CoverageDifference() | CoverageDivergence():
-                share = f"<mi>P</mi>{_between('()', DECISION + EQUAL + CLASS)}"
-                target = f"<mi>P</mi>{_between('()', LABEL + EQUAL + CLASS)}"
-                target = target if e.to is None else TARGET
-                if isinstance(e, CoverageDifference):
-                    return _over("max", CLASS) + _between("||", share + MINUS + target)
-                return f"{_over(SUM, CLASS)}{target}<mi>log</mi>{_fraction(target, share)}"
-        raise TypeError(f"There is no formula of a {type(e).__name__}.")
-
-    def write_norm(self, e: GapNorm) -> str:
-        """Write a sum of gaps, or another norm of them."""
-        gaps = [
-            ("" if weight == 1.0 else _number(weight) + TIMES) + self.write_gap(e, of)
-            for weight, of in e.parts
-        ]
-        if e.p == 1.0:
-            return _operator("+").join(gaps)
-        order = "<mi>\N{INFINITY}</mi>" if math.isinf(e.p) else _number(e.p)
-        bar = "\N{DOUBLE VERTICAL LINE}"
-        return f"<msub>{_between(bar * 2, _list(gaps))}{order}</msub>"
-
-    def write_gap(self, e: Paired, of: Rate | Quotient | CalibrationError) -> str:
-        """Write the largest difference of a value between groups."""
-        over, other = self.write_reference(e, of)
-        if isinstance(of, Rate) and (len(of.terms) > 1 or of.constant):
-            other = _between("()", other)
-        difference = self.write_value(of, _member(e, GROUP)) + MINUS + other
-        return _over("max", over) + _between("||", difference)
-
-    def write_ratio(self, e: Ratio) -> str:
-        """Write the smallest ratio of a rate between groups."""
-        over, other = self.write_reference(e, e.rate)
-        of_g = self.write_value(e.rate, _member(e, GROUP))
-        slack = _operator("+") + _number(e.slack) if e.slack else ""
-        first, second = _fraction(of_g + slack, other), _fraction(other + slack, of_g)
-        if e.reference is None:
-            return _over("min", over) + first
-        return _over("min", over) + _between("{}", f"{first}<mo>,</mo>{second}")
-
-    def write_reference(
-        self, e: Paired, of: Rate | Quotient | CalibrationError
-    ) -> tuple[str, str]:
-        """Write the groups that a comparison goes over, and what each is compared with."""
-        if e.compares_with_overall:
-            return GROUP, self.write_value(of)
-        if e.reference_group is None:
-            over = f"{GROUP}<mo>,</mo>{OTHER_GROUP}"
-            return over, self.write_value(of, _member(e, OTHER_GROUP))
-        return GROUP, self.write_value(of, _member(e, _texts(e.reference_group)))
-
-    def write_value(
-        self, of: Rate | Quotient | CalibrationError, member: Member | None = None
-    ) -> str:
-        """Write a sum of means, or a function of such, of one group if it is given."""
-        if isinstance(of, Quotient):
-            return _fraction(*(self.write_value(rate, member) for rate in of.rates))
-        if isinstance(of, CalibrationError):  # The first residual shows the form of all.
-            residual = self.write_term(of.rates[0].terms[0][1], member)
-            return _over(SUM, BIN) + _between("||", residual)
-        written = ""
-        for a, term in of.terms:
-            written += MINUS if a < 0 else _operator("+") if written else ""
-            written += "" if abs(a) == 1.0 else _number(abs(a)) + TIMES
-            written += self.write_term(term, member)
-        if not written:
-            return _number(of.constant)
-        if of.constant:
-            written += (MINUS if of.constant < 0 else _operator("+")) + _number(abs(of.constant))
-        return written
-
-    def write_term(self, term: Term, member: Member | None) -> str:
-        """Write a probability, or the mean of a cross-entropy or a cost."""
-        event = term.event
-        if isinstance(event, RankedAbove):
-            return self.write_pair_rate(term, event, member)
-        given = [self.write_selector(s) for s in (*term.rows, *term.on)]
-        if member is not None:
-            given.append(EQUAL.join(member))
-        is_mean = event.is_loss or event.is_cost or event.is_residual
-        is_mean |= isinstance(event, RowFunction) and not event.is_step
-        name, ends = ("E", "[]") if is_mean else ("P", "()")
-        sign = f"<mi>{name}</mi>"
-        inside = [self.write_event(event), *map(self.write_selector, term.where)]
-        if term.amount is not None and event.is_cost:
-            inside[0] = f"{_text(term.amount)}{TIMES}{inside[0]}"
-        elif term.amount is not None:
-            sign = f"<msub>{sign}{_text(term.amount)}</msub>"
-        condition = GIVEN + _list(given) if given else ""
-        return sign + _between(ends, _list(inside) + condition)
-
-    def write_pair_rate(self, term: Term, event: RankedAbove, member: Member | None) -> str:
-        """Write the probability that the score of a row is above that of another."""
-        first, second = (
-            [self.write_selector(s) for s in base] for base in (term.base, term.other_base)
-        )
-        if member is not None:
-            outside = [NOT_EQUAL.join(member)] if event.background == "others" else []
-            inside = [EQUAL.join(member)]
-            first += outside if event.group == "second" else inside
-            second += outside if event.group == "first" else inside
-        # Selectors of masks name the row.
-        sides = (ROW, first), (OTHER_ROW, [s.replace(ROW, OTHER_ROW) for s in second])
-        given = [f"{row}{_operator(':')}{_list(found)}" for row, found in sides if found]
-        score = SCORE
-        if isinstance(event.target, Label):
-            score = f"<msub>{SCORE}{_text(event.target.value)}</msub>"
-        above = ABOVE.join(f"{score}<mo>(</mo>{row}<mo>)</mo>" for row in (ROW, OTHER_ROW))
-        condition = GIVEN + _operator(";").join(given) if given else ""
-        return "<mi>P</mi>" + _between("()", above + condition)
-
-    def write_event(self, event: Event) -> str:
-        """Write what a rate counts."""
-        match event:
-            case Predicted():
-                return DECISION + self.write_equals_class(event.target)
-            case Differs():
-                return DECISION + NOT_EQUAL + _decision_of(event.reference_model)
-            case Above():
-                return PREDICTION + ABOVE + _number(event.threshold)
-            case DecisionCost():
-                rows = [
-                    f"<mtr>{''.join(f'<mtd>{_number(entry)}</mtd>' for entry in row)}</mtr>"
-                    for row in event.matrix
-                ]
-                table = _between("()", f"<mtable>{''.join(rows)}</mtable>")
-                return f"<msub>{table}<mrow>{LABEL}{DECISION}</mrow></msub>"
-            case RowLoss(parameter=float(parameter)):
-                sign = HUBER if event.loss == "huber" else PINBALL
-                return f"<msub>{sign}{_number(parameter)}</msub>{_between('()', RESIDUAL)}"
-            case RowLoss():
-                return LOSSES[event.loss]
-        return EVENTS[type(event)]
-
-    def write_selector(self, selector: Selector) -> str:
-        """Write the condition that selects rows."""
-        match selector:
-            case Label() | ClassPosition():
-                return LABEL + self.write_equals_class(selector)
-            case Column():
-                return _text(selector.name) + EQUAL + _text(selector.value)
-            case ClassifiedBy():
-                sign = EQUAL if selector.is_correct else NOT_EQUAL
-                return _decision_of(selector.reference_model) + sign + LABEL
-        return ROW + IN + _text(selector)
-
-    def write_equals_class(self, target: Label | ClassPosition) -> str:
-        """Write that something is a class, or any other one."""
-        if isinstance(target, Label):
-            return (NOT_EQUAL if target.excluded else EQUAL) + _text(target.value)
-        if self.classes is not None and len(self.classes) == 2:
-            return EQUAL + _text(self.classes[target.index])
-        return EQUAL + CLASS_SIGNS[target.index]
+def _write_expression(e: Any, sense: str) -> str:
+    """Write what a constraint bounds."""
+    match e:
+        case Rate() | Quotient() | CalibrationError():
+            return _write_value(e)
+        case Each():
+            worst = _over("max" if sense == "<=" else "min", GROUP)
+            return worst + _write_value(e.rate, _member(e, GROUP))
+        case Ratio():
+            return _write_ratio(e)
+        case Gap():
+            return _write_gap(e, e.rate)
+        case GapNorm():
+            return _write_norm(e)
+        case MetricValue():
+            return _text(e)
+        case CoverageDifference() | CoverageDivergence():
+            share = f"<mi>P</mi>{_between('()', DECISION + EQUAL + CLASS)}"
+            target = f"<mi>P</mi>{_between('()', LABEL + EQUAL + CLASS)}"
+            target = target if e.to is None else TARGET
+            if isinstance(e, CoverageDifference):
+                return _over("max", CLASS) + _between("||", share + MINUS + target)
+            return f"{_over(SUM, CLASS)}{target}<mi>log</mi>{_fraction(target, share)}"
+    raise TypeError(f"There is no formula of a {type(e).__name__}.")
 
 
-def _decision_of(model: ReferenceModel) -> str:
+def _write_norm(e: GapNorm) -> str:
+    """Write a sum of gaps, or another norm of them."""
+    gaps = [
+        ("" if weight == 1.0 else _number(weight) + TIMES) + _write_gap(e, of)
+        for weight, of in e.parts
+    ]
+    if e.p == 1.0:
+        return _operator("+").join(gaps)
+    order = "<mi>\N{INFINITY}</mi>" if math.isinf(e.p) else _number(e.p)
+    bar = "\N{DOUBLE VERTICAL LINE}"
+    return f"<msub>{_between(bar * 2, _list(gaps))}{order}</msub>"
+
+
+def _write_gap(e: Paired, of: Rate | Quotient | CalibrationError) -> str:
+    """Write the largest difference of a value between groups."""
+    over, other = _write_reference(e, of)
+    if isinstance(of, Rate) and (len(of.terms) > 1 or of.constant):
+        other = _between("()", other)
+    difference = _write_value(of, _member(e, GROUP)) + MINUS + other
+    return _over("max", over) + _between("||", difference)
+
+
+def _write_ratio(e: Ratio) -> str:
+    """Write the smallest ratio of a rate between groups."""
+    over, other = _write_reference(e, e.rate)
+    of_g = _write_value(e.rate, _member(e, GROUP))
+    slack = _operator("+") + _number(e.slack) if e.slack else ""
+    first, second = _fraction(of_g + slack, other), _fraction(other + slack, of_g)
+    if e.reference is None:
+        return _over("min", over) + first
+    return _over("min", over) + _between("{}", f"{first}<mo>,</mo>{second}")
+
+
+def _write_reference(e: Paired, of: Rate | Quotient | CalibrationError) -> tuple[str, str]:
+    """Write the groups that a comparison goes over, and what each is compared with."""
+    if e.compares_with_overall:
+        return GROUP, _write_value(of)
+    if e.reference_group is None:
+        over = f"{GROUP}<mo>,</mo>{OTHER_GROUP}"
+        return over, _write_value(of, _member(e, OTHER_GROUP))
+    return GROUP, _write_value(of, _member(e, _texts(e.reference_group)))
+
+
+def _write_value(of: Rate | Quotient | CalibrationError, member: Member | None = None) -> str:
+    """Write a sum of means, or a function of such, of one group if it is given."""
+    if isinstance(of, Quotient):
+        return _fraction(*(_write_value(rate, member) for rate in of.rates))
+    if isinstance(of, CalibrationError):  # The first residual shows the form of all.
+        residual = _write_term(of.rates[0].terms[0][1], member)
+        return _over(SUM, BIN) + _between("||", residual)
+    written = ""
+    for a, term in of.terms:
+        written += MINUS if a < 0 else _operator("+") if written else ""
+        written += "" if abs(a) == 1.0 else _number(abs(a)) + TIMES
+        written += _write_term(term, member)
+    if not written:
+        return _number(of.constant)
+    if of.constant:
+        written += (MINUS if of.constant < 0 else _operator("+")) + _number(abs(of.constant))
+    return written
+
+
+def _write_term(term: selectors.Term, member: Member | None) -> str:
+    """Write a probability, or the mean of a cross-entropy or a cost."""
+    event = term.event
+    if isinstance(event, selectors.RankedAbove):
+        return _write_pair_rate(term, event, member)
+    given = [_write_selector(s) for s in (*term.rows, *term.on)]
+    if member is not None:
+        given.append(EQUAL.join(member))
+    is_mean = event.kind != "decision" and not getattr(event, "is_step", False)
+    name, ends = ("E", "[]") if is_mean else ("P", "()")
+    sign = f"<mi>{name}</mi>"
+    inside = [_write_event(event), *map(_write_selector, term.where)]
+    if term.amount is not None and event.kind == "cost":
+        inside[0] = f"{_text(term.amount)}{TIMES}{inside[0]}"
+    elif term.amount is not None:
+        sign = f"<msub>{sign}{_text(term.amount)}</msub>"
+    condition = GIVEN + _list(given) if given else ""
+    return sign + _between(ends, _list(inside) + condition)
+
+
+def _write_pair_rate(
+    term: selectors.Term, event: selectors.RankedAbove, member: Member | None
+) -> str:
+    """Write the probability that the score of a row is above that of another."""
+    first, second = ([_write_selector(s) for s in base] for base in (term.base, term.other_base))
+    if member is not None:
+        outside = [NOT_EQUAL.join(member)] if event.background == "others" else []
+        inside = [EQUAL.join(member)]
+        first += outside if event.group == "second" else inside
+        second += outside if event.group == "first" else inside
+    # Selectors of masks name the row.
+    sides = (ROW, first), (OTHER_ROW, [s.replace(ROW, OTHER_ROW) for s in second])
+    given = [f"{row}{_operator(':')}{_list(found)}" for row, found in sides if found]
+    score = SCORE
+    if isinstance(event.target, selectors.Label):
+        score = f"<msub>{SCORE}{_text(event.target.value)}</msub>"
+    above = ABOVE.join(f"{score}<mo>(</mo>{row}<mo>)</mo>" for row in (ROW, OTHER_ROW))
+    condition = GIVEN + _operator(";").join(given) if given else ""
+    return "<mi>P</mi>" + _between("()", above + condition)
+
+
+def _write_event(event: selectors.Event) -> str:
+    """Write what a rate counts."""
+    match event:
+        case selectors.Predicted():
+            return DECISION + _write_equals_class(event.target)
+        case selectors.Differs():
+            return DECISION + NOT_EQUAL + _decision_of(event.reference_model)
+        case rates.Above():
+            return PREDICTION + ABOVE + _number(event.threshold)
+        case rates.DecisionCost():
+            rows = [
+                f"<mtr>{''.join(f'<mtd>{_number(entry)}</mtd>' for entry in row)}</mtr>"
+                for row in event.matrix
+            ]
+            table = _between("()", f"<mtable>{''.join(rows)}</mtable>")
+            return f"<msub>{table}<mrow>{LABEL}{DECISION}</mrow></msub>"
+        case rates.RowLoss(parameter=float(parameter)):
+            sign = HUBER if event.loss == "huber" else PINBALL
+            return f"<msub>{sign}{_number(parameter)}</msub>{_between('()', RESIDUAL)}"
+        case rates.RowLoss():
+            return LOSSES[event.loss]
+    return EVENTS[type(event)]
+
+
+def _write_selector(selector: selectors.Selector) -> str:
+    """Write the condition that selects rows."""
+    match selector:
+        case selectors.Label() | selectors.ClassPosition():
+            return LABEL + _write_equals_class(selector)
+        case selectors.Column():
+            return _text(selector.name) + EQUAL + _text(selector.value)
+        case selectors.ClassifiedBy():
+            sign = EQUAL if selector.is_correct else NOT_EQUAL
+            return _decision_of(selector.reference_model) + sign + LABEL
+    return ROW + IN + _text(selector)
+
+
+def _write_equals_class(target: selectors.Label | selectors.ClassPosition) -> str:
+    """Write that something is a class, or any other one."""
+    if isinstance(target, selectors.Label):
+        return (NOT_EQUAL if target.excluded else EQUAL) + _text(target.value)
+    return EQUAL + CLASS_SIGNS[target.index]
+
+
+def _decision_of(model: selectors.ReferenceModel) -> str:
     """Write the decision of another model."""
     return f"<msub>{DECISION}{_text(str(model).strip(chr(39)))}</msub>"
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from types import ModuleType
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
@@ -22,17 +23,17 @@ from gbm_constrained._docstrings import document_parameters
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.data.exact_sums import Communicator, Machine
-from gbm_constrained.data.fit_data import CombinedRows, FitArguments
+from gbm_constrained.data.fit_data import CombinedRows, FitArguments, check_targets
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import check_scores
 from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.groups import GroupOffsets
+from gbm_constrained.decision.regression import Affine
 from gbm_constrained.decision.rules import Margins, MarginShift, Mixture
 from gbm_constrained.fit.black_box_fit import (
     AdjustableModel,
     BlackBoxMixin,
     refuse_arguments,
-    refuse_rows,
 )
 from gbm_constrained.fit.callbacks import (
     Progress,
@@ -41,10 +42,19 @@ from gbm_constrained.fit.callbacks import (
 )
 from gbm_constrained.fit.checkpoint import State, open_checkpoint
 from gbm_constrained.fit.cross_fit import FoldBooster, FoldBoosterFactory
-from gbm_constrained.fit.finalize import FinalModel, TrainedModel, finalize
+from gbm_constrained.fit.finalize import (
+    FinalModel,
+    TrainedModel,
+    finalize,
+    finalize_regression,
+    report,
+    report_regressor,
+    warn,
+)
 from gbm_constrained.fit.fit import (
     ConstrainedFit,
     EvaluationArguments,
+    RegressionFit,
     check_pairs,
     tabulate_shifts,
     take_evaluation_sets,
@@ -52,11 +62,9 @@ from gbm_constrained.fit.fit import (
 from gbm_constrained.fit.fitted_report import (
     ConstrainedFitAttributes,
     remove_report,
-    report,
-    warn,
     with_constraints,
 )
-from gbm_constrained.fit.metric_report import MetricMixin
+from gbm_constrained.fit.metric_fit import MetricMixin
 from gbm_constrained.fit.model_note import unchanged_on_error
 from gbm_constrained.fit.native_models import (
     EvaluationRows,
@@ -75,11 +83,11 @@ from gbm_constrained.fit.options import (
     refuse_moved_parameters,
     set_solver_options,
 )
-from gbm_constrained.fit.problem import TreeLimits
-from gbm_constrained.fit.regression import RegressionFit, finalize_regression, report_regressor
+from gbm_constrained.fit.problem import LibrarySettings, TreeLimits
 from gbm_constrained.metrics.reading import read_black_box
 from gbm_constrained.problem.losses import ObjectiveName, RegressionObjective, check_parameter
 from gbm_constrained.reporting.notebook import html_of, mime_bundle
+from gbm_constrained.scorers.trained_models import LeafValues, TreeWeights
 from gbm_constrained.solvers.base import Solver
 
 Fit = TypeVar("Fit", bound=ConstrainedFit)
@@ -241,43 +249,6 @@ def check_classes(y: Array, name: str, num_class: Any) -> None:
         )
 
 
-def read_objective(
-    given: Any,
-    name: Any,
-    objectives: Mapping[str, ObjectiveName],
-    parameter: Mapping[str, Any],
-    max_delta_step: float,
-) -> tuple[RegressionObjective, dict[str, Any]]:
-    """Read the objective of a regressor, and its name and parameter as the library takes them.
-
-    Parameters
-    ----------
-    given, name : str or callable
-        The objective as it was given, and by the name that the library prefers.
-    objectives : mapping
-        Objectives that constraints can be added to, by these names.
-    parameter : mapping
-        Name and value of the objective's parameter; empty if it has none.
-    max_delta_step : float
-        Parameter of the Poisson objective.
-
-    Raises
-    ------
-    ValueError
-        If constraints cannot be added to the objective, or the parameter is out of its range.
-    """
-    if not isinstance(name, str) or name not in objectives:
-        raise ValueError(
-            f"objective={given!r} cannot be trained under constraints: use one of {[*objectives]}."
-        )
-    native: dict[str, Any] = {"objective": name}
-    value = np.nan
-    for key, asked in parameter.items():
-        value = native[key] = check_number(key, asked)
-        check_parameter(objectives[name], key, value)
-    return RegressionObjective(objectives[name], value, float(max_delta_step)), native
-
-
 class ShardMixin:
     """A classifier under constraints whose training rows are on several machines.
 
@@ -296,7 +267,7 @@ class ShardMixin:
     _check_machines: Callable[..., None]  # Refuses what the library trains on one machine only.
     _fit_parent: Callable[..., Any]  # Calls the parent's own ``fit`` for the rows of all machines.
 
-    def _fit_constrained(self, adapter: Any, rows: FitArguments, /, own: Any) -> None:
+    def _bind_rows(self, adapter: Any, rows: FitArguments) -> FitArguments:
         """Refuse what needs rows of one machine, and fit together with the other machines."""
         for name in ("maximize", "minimize"):
             if (metric := getattr(self, name)) is not None:
@@ -314,8 +285,7 @@ class ShardMixin:
                 f"the scores of all rows, and these are on several machines: take trees grown by "
                 f"gradients, or train on one machine."
             )
-        rows = replace(rows, machine=self.machine)
-        super()._fit_constrained(adapter, rows, own)  # type: ignore[misc]
+        return replace(rows, machine=self.machine)
 
     def to_local(self) -> Any:
         """Return the fitted classifier of one machine."""
@@ -440,6 +410,14 @@ class BoosterAdapter(NativeAdapter, TrainedModel):
         The evaluation sets.
     start : ndarray or None
         Scores of the user that training starts from.
+    own_objective : dict
+        The library's own objective, with its parameters.
+    starts : list
+        Scores of the user that each evaluation set starts from.
+    callbacks : sequence
+        Callbacks of the library's own training.
+    held : dict from EvaluationSet to table or matrix
+        Held-out rows that the trained booster is asked to score.
     rounds : int
         Boosting rounds of the trained booster; fewer than were grown after early stopping.
     train_margin : ndarray or None
@@ -454,18 +432,19 @@ class BoosterAdapter(NativeAdapter, TrainedModel):
     order_of_scores: ClassVar[Literal["C", "F"]]  # Order of scores of several classes.
     compares_names: ClassVar[bool]  # Whether the library compares the names of columns.
     predict_takes_start: ClassVar[bool]  # Whether ``predict`` can be given such scores.
-    spaces: ClassVar[Mapping[str, Callable[[Any], AdjustableModel]]]  # Parameters by their name.
+    patience: ClassVar[str]  # Parameter with the number of rounds of early stopping.
+    editing: ClassVar[ModuleType]  # Functions that read and change trained boosters.
+    reading: ClassVar[ModuleType]  # Functions that read and check parameters.
 
     # What a library does, in the order of a fit.
     check_parameters: Callable[[], None]  # Refuses what has no meaning under constraints.
+    settings_of_task: Callable[[], dict[str, Any]]  # Gives settings about classes or numbers.
     progress: Callable[[], Progress | None]  # Makes a display, if the verbosity asks for one.
     check_labels: Callable[[], None]  # Refuses labels that the parent does not take.
-    # Reads the limits that parameters set to the splits of trees, given the names of columns.
-    tree_limits: Callable[[Sequence[Hashable]], TreeLimits]
     # Lists the entry of each evaluation set in an argument; None where there is none.
     list_for_each: Callable[[str], Sequence[Any]]
-    # Checks evaluation sets with their weights and starting scores, and describes them.
-    bind_sets: Callable[[Sequence[Any], Sequence[Any]], EvaluationArguments]
+    # Checks evaluation sets and metrics, given weights, and says whether metrics are evaluated.
+    check_sets: Callable[[Sequence[Any]], bool]
     # Takes over the evaluation sets that are not the training rows, by their positions.
     prepare: Callable[[list[int]], None]
     make_factory: Callable[[], FoldBoosterFactory]  # Makes the factory of the fold boosters.
@@ -474,10 +453,17 @@ class BoosterAdapter(NativeAdapter, TrainedModel):
     grown_after: Callable[[int], int]
     # Sets up a clone that is trained on some rows, and lists arguments of its ``fit``.
     prepare_part: Callable[[Any, PartRows], dict[str, Any]]
+    # Reads rows with their starting scores for the next function, which scores them by the first
+    # rounds of the trained booster.
+    read_rows: Callable[[Any, Any], Any]
+    score_rows: Callable[[Any, int], Array]
     # Lets the training of a model, with arguments of ``fit``, end where a function says so.
     limited_rounds: Callable[[Any, dict[str, Any], IsOver | None], AbstractContextManager[None]]
 
+    # Makes the context in which fold boosters are made and grown.
+    measuring: Callable[[], AbstractContextManager[Any]] = staticmethod(nullcontext)
     takes_offsets = True
+    objective: RegressionObjective  # of a regressor
 
     def __init__(
         self,
@@ -490,22 +476,94 @@ class BoosterAdapter(NativeAdapter, TrainedModel):
     ) -> None:
         self.model, self.native, self.X, self.y = model, native, rows.X, rows.y
         self.arguments, self.is_observed = dict(arguments), is_observed
+        self.own_objective: dict[str, Any] = {}
         self.communicator: Communicator = Communicator()
         self.is_divisible = arguments[self.continuation] is None
         self.has_offset = False
         self.fit: ConstrainedFit
         self.pairs: Sequence[tuple[Any, Any]] = ()
         self.start: Any = None
+        self.starts: list[Any] = []
+        self.callbacks = arguments.get("callbacks", getattr(model, "callbacks", None)) or ()
+        self.held: dict[EvaluationSet, Any] = {}
         self.rounds: int
         self.train_margin: Array | None = None
+
+    def parameter(self, name: str, default: Any = None) -> Any:
+        """Find a parameter of the library by any of its names."""
+        return self.reading.find_parameter(self.model, name, default)
+
+    def has_patience(self) -> bool:
+        """Whether a parameter or a callback stops early."""
+        return bool(self.reading.has_early_stopping(self.model, self.callbacks))
+
+    def without_gradients(self) -> str | None:
+        """Name the parameter by which the booster takes no gradients of others, if any."""
+        found: str | None = self.reading.find_without_gradients(self.model)
+        return found
+
+    def read_objective(
+        self,
+        given: Any,
+        name: Any,
+        objectives: Mapping[str, ObjectiveName],
+        parameter: Mapping[str, Any],
+        max_delta_step: float,
+    ) -> None:
+        """Read the objective of a regressor, and check its targets and its booster.
+
+        Parameters
+        ----------
+        given, name : str or callable
+            The objective as it was given, and by the name that the library prefers.
+        objectives : mapping
+            Objectives that constraints can be added to, by these names.
+        parameter : mapping
+            Name and value of the objective's parameter; empty if it has none.
+        max_delta_step : float
+            Parameter of the Poisson objective.
+
+        Raises
+        ------
+        ValueError
+            If constraints cannot be added to the objective, or the parameter is out of its range.
+        """
+        if not isinstance(name, str) or name not in objectives:
+            raise ValueError(
+                f"objective={given!r} cannot be trained under constraints: use one of "
+                f"{[*objectives]}."
+            )
+        kind, value, self.own_objective = objectives[name], np.nan, {"objective": name}
+        for key, asked in parameter.items():
+            value = self.own_objective[key] = check_number(key, asked)
+            check_parameter(kind, key, value)
+        self.objective = RegressionObjective(kind, value, float(max_delta_step))
+        check_targets(self.y)
+        if (booster := self.reading.find_own_booster(self.model)) is not None:
+            raise ValueError(
+                f"{booster} takes no gradients but its own, and cannot be trained under "
+                f"constraints: leave it out."
+            )
+
+    def settings(self) -> LibrarySettings:
+        """Say what a fit must know of the parameters."""
+        return LibrarySettings(
+            check_number("learning_rate", self.parameter("learning_rate", 0.1)),
+            self.parameter("num_iterations"),
+            random_state=self.model.random_state,
+            tree_limits=self.tree_limits,
+            **self.settings_of_task(),
+        )
+
+    def tree_limits(self, names: Sequence[Hashable]) -> TreeLimits:
+        """Read the limits that parameters set to the splits of trees, by the names of columns."""
+        asked = ("monotone_constraints", "interaction_constraints")
+        monotone, together = map(self.parameter, asked)
+        return TreeLimits.read(names, monotone, together, self.parameter("missing", np.nan))
 
     def list_pairs(self) -> Any:
         """List the evaluation sets as pairs (X_i, y_i)."""
         return self.arguments["eval_set"]
-
-    def measuring(self) -> AbstractContextManager[Any]:
-        """Make the context in which fold boosters are made and grown."""
-        return nullcontext()
 
     def moves_multipliers(self, held: EvaluationSet) -> bool:
         """Whether the rates of an evaluation set move the multipliers while a model is trained."""
@@ -532,25 +590,64 @@ class BoosterAdapter(NativeAdapter, TrainedModel):
             self.check_labels()
         data.combined.refuse_with(**given)
         data.alignment.check({"X": self.X, "y": self.y, **given})
-        self.start = self.check_scores(given[name], data.whole.sizes[0], name)
-        return self.bind_sets(*self.read_sets())
 
-    def check_scores(self, scores: Any, n_rows: int, name: str) -> Any:
-        """Check the scores that training starts from."""
-        return check_scores(scores, n_rows, self.fit.data.columns, name, self.order_of_scores)
+        def check(scores: Any, n_rows: int, name: str) -> Any:
+            return check_scores(scores, n_rows, data.columns, name, self.order_of_scores)
 
-    def find_without_stages(self, **asked: bool) -> str | None:
+        self.start = check(given[name], data.whole.sizes[0], name)
+        weights, starts = self.read_sets()
+        self.starts = [
+            check(start, len(y_i), f"{self.of_sets[1]}[{i}]")
+            for i, ((_, y_i), start) in enumerate(zip(self.pairs, starts, strict=True))
+        ]
+        return EvaluationArguments(
+            self.pairs,
+            weights,
+            self.starts,
+            has_patience=self.has_patience(),
+            parameter=self.patience,
+            is_evaluated=self.check_sets(weights),
+        )
+
+    def find_without_stages(self) -> str | None:
         """Find what keeps a model from being grown in stages, each of which goes on with the last.
 
         These are boosters that take no gradients, and what counts rounds from the beginning of
-        each stage: `asked` says which there is.
+        each stage. LightGBM also puts the scores of a model that it goes on with in the place of
+        others.
         """
-        given = (name.replace("early_", "early ") for name, is_given in asked.items() if is_given)
-        return self.without_gradients() or next(given, None)
+        asked = {
+            "early stopping": self.has_patience(),
+            "callbacks": bool(self.callbacks),
+            self.starting: not self.predict_takes_start
+            and self.arguments[self.starting] is not None,
+        }
+        return self.without_gradients() or next(
+            (name for name, is_in in asked.items() if is_in), None
+        )
 
-    def attach(self, fit: ConstrainedFit, rows: FitArguments, own: FurtherArguments) -> None:
-        """Attach evaluation sets and the checkpoint to a fit."""
-        sensitive = own.sensitive_features_eval_set
+    def held_margin(self, rows: EvaluationSet, rounds: int) -> Array:
+        """Score held-out rows by the first rounds of the trained booster."""
+        if rows not in self.held:  # Certification rows are no evaluation set of the user.
+            certification = self.fit.data.certification
+            assert certification is not None
+            X = take_rows(self.fit.data.whole.X, certification)
+            start = None if self.start is None else take_rows(self.start, certification)
+            self.held[rows] = self.read_rows(X, start)
+        return self.score_rows(self.held[rows], rounds)
+
+    def make_fit(
+        self, kind: type[Fit], options: SolverOptions, rows: FitArguments, own: FurtherArguments,
+        **watched: Any,
+    ) -> Fit:  # fmt: skip
+        """Make a fit, and attach the evaluation sets and the checkpoint.
+
+        `watched` are the time limit of the fit, its display, and callbacks that are notified.
+        """
+        fit, sensitive = (
+            kind(options, rows, self.settings(), **watched),
+            own.sensitive_features_eval_set,
+        )
         held_out = take_evaluation_sets(fit, self.bind(fit), sensitive)
         fit.data.alignment.warn()
         arguments = {**self.given(), **rows.by_name(), "sensitive_features_eval_set": sensitive}
@@ -559,6 +656,7 @@ class BoosterAdapter(NativeAdapter, TrainedModel):
             own.checkpoint, self.model, arguments, fit.data, compiled, cells
         )
         self.prepare(held_out)
+        return fit
 
     def given(self) -> Mapping[str, Any]:
         """List the arguments of ``fit`` that another fit may differ in."""
@@ -633,7 +731,15 @@ class BoosterAdapter(NativeAdapter, TrainedModel):
 
     def adjustable(self, space: str) -> AdjustableModel:
         """Give access to the parameters of the trained booster."""
-        return self.spaces[space](self.model)
+        return {"trees": TreeWeights, "leaves": LeafValues}[space](self.editing, self.model)
+
+    def add_to_margin(self, shift: Array) -> None:
+        """Add to the scores of each class, in all prefixes."""
+        self.model._Booster = self.editing.shift_intercept(self.model._Booster, shift)
+
+    def rescale(self, affine: Affine) -> None:
+        """Map the scores of the trained booster."""
+        self.model._Booster = self.editing.rescale(self.model._Booster, affine)
 
     def check_adjustable(self, space: str) -> None:
         """Refuse constraints on the shape of trees, which their other values would not keep."""
@@ -666,8 +772,13 @@ class ConstrainedMixin(ConstrainedFitAttributes):
     _adapter_class: ClassVar[type[BoosterAdapter]]
     # Checks the arguments of the parent's ``fit``, and the spelling of parameters.
     _check_fit: Callable[[dict[str, Any]], None]
-    # Fits under constraints, or leaves the fit to the parent if there are none.
-    _fit_constrained: Callable[[BoosterAdapter, FitArguments, FurtherArguments], None]
+    _fit_class: ClassVar[type[ConstrainedFit]]
+    # Fits another objective than the library's own, if there is one, or gives the options.
+    _fit_other_objective: Callable[
+        [BoosterAdapter, FitArguments, FurtherArguments], SolverOptions | None
+    ]
+    # Trains the returned model by the measured multipliers, and reports on it.
+    _train_and_report: Callable[[Any, BoosterAdapter], Any]
     _repr_html_inner = html_of
 
     def _construct(self, given: dict[str, Any]) -> None:
@@ -691,8 +802,15 @@ class ConstrainedMixin(ConstrainedFitAttributes):
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return mime_bundle(self)
 
+    def _bind_rows(self, adapter: BoosterAdapter, rows: FitArguments) -> FitArguments:
+        """Change the rows of a fit before anything looks at them, and what drives the library."""
+        return rows
+
     def _fit_by_name(self, native: Callable[..., Any], given: dict[str, Any]) -> Self:
-        """Fit, given the parent's own ``fit`` and the local variables of the public one."""
+        """Fit, given the parent's own ``fit`` and the local variables of the public one.
+
+        Without constraints the fit is left to the parent.
+        """
         given = {name: value for name, value in given.items() if name not in ("self", "__class__")}
         names = [field.name for field in fields(FurtherArguments)]
         own = FurtherArguments(**{name: given.pop(name) for name in names if name in given})
@@ -702,47 +820,40 @@ class ConstrainedMixin(ConstrainedFitAttributes):
         rows = FitArguments(given.pop("X"), given.pop("y"), given["sample_weight"], *further)
         is_observed = bool(own.constraint_callbacks) or own.time_limit is not None
         adapter = self._adapter_class(self, native, rows, given, is_observed=is_observed)
-        self._fit_constrained(adapter, rows, own)
-        return self
-
-    def _fit_without_constraints(self, adapter: BoosterAdapter, own: FurtherArguments) -> None:
-        """Leave the fit to the parent."""
-        refuse_without_constraints(checkpoint=own.checkpoint, time_limit=own.time_limit)
-        adapter.fit_plain()
-        remove_report(self)
-
-    def _find_multipliers(
-        self,
-        kind: type[Fit],
-        options: SolverOptions,
-        adapter: BoosterAdapter,
-        rows: FitArguments,
-        own: FurtherArguments,
-    ) -> Fit:
-        """Make a fit, attach its rows, and find the path of its multipliers."""
+        rows = self._bind_rows(adapter, rows)
+        options = self._fit_other_objective(adapter, rows, own)
+        if options is None:
+            return self
+        if not options.constraints:
+            refuse_without_constraints(checkpoint=own.checkpoint, time_limit=own.time_limit)
+            adapter.fit_plain()
+            remove_report(self)
+            return self
         adapter.check_parameters()
-        fit = kind(
+        fit = adapter.make_fit(
+            self._fit_class,
             options,
             rows,
-            adapter.settings(),
+            own,
             progress=adapter.progress(),
             constraint_callbacks=own.constraint_callbacks,
             limit=TimeLimit(own.time_limit),
         )
-        adapter.attach(fit, rows, own)
         with adapter.measuring():
             fit.measure(
                 adapter.make_factory,
                 is_divisible=adapter.is_divisible,
                 has_offset=adapter.has_offset,
             )
-        return fit
+        self._train_and_report(fit, adapter)
+        return self
 
 
 class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedMixin):
     """A classifier of a library that is trained under constraints."""
 
     classes_: Any
+    _fit_class = ConstrainedFit
 
     def _decide(
         self,
@@ -782,17 +893,17 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedMixin):
             return MarginShift(self._threshold).decide(margins)
         return None
 
-    def _fit_constrained(
-        self, adapter: BoosterAdapter, rows: FitArguments, own: FurtherArguments, /
-    ) -> None:
-        """Fit under constraints, or leave the fit to the parent if there are none."""
+    def _fit_other_objective(
+        self, adapter: BoosterAdapter, rows: FitArguments, own: FurtherArguments
+    ) -> SolverOptions | None:
+        """Fit for a black box or a metric, if there is one, or give the options."""
         if (black_box := read_black_box(self.maximize, self.minimize)) is not None:
             names = ("datasets", "sensitive_features_eval_set", "constraint_callbacks",
                      "checkpoint", "time_limit")  # fmt: skip
             refuse_arguments(black_box, **{name: getattr(own, name) for name in names})
             self._fit_black_box(adapter, rows, black_box)
-            return
-        refuse_rows(rows.validation, rows.evaluation)
+            return None
+        refuse_arguments(None, validation=rows.validation, evaluation=rows.evaluation)
         options = SolverOptions.of(self)
         has_metric = options.metric is not None
         if options.constraints and not has_metric and (booster := adapter.without_gradients()):
@@ -802,9 +913,7 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedMixin):
             def make_fit(limit: TimeLimit) -> ConstrainedFit:
                 adapter.check_parameters()
                 without = options.without_metric()
-                fit = ConstrainedFit(without, rows, adapter.settings(), limit=limit)
-                adapter.attach(fit, rows, own)
-                return fit
+                return adapter.make_fit(ConstrainedFit, without, rows, own, limit=limit)
 
             self._fit_metric(
                 adapter,
@@ -816,17 +925,13 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedMixin):
                 time_limit=own.time_limit,
                 checkpoint=own.checkpoint,
             )
-            return
-        if not options.constraints:
-            self._fit_without_constraints(adapter, own)
-            return
-        if options.iterate == "ergodic":
+            return None
+        if options.constraints and options.iterate == "ergodic":
             raise ValueError(
                 "iterate='ergodic' averages the iterates of an exact learner, and boosters have "
                 "none: use iterate='last' or 'best', or ConstrainedLogisticRegression."
             )
-        fit = self._find_multipliers(ConstrainedFit, options, adapter, rows, own)
-        self._train_and_report(fit, adapter)
+        return options
 
     def _train_and_report(self, fit: ConstrainedFit, adapter: BoosterAdapter) -> FinalModel:
         """Train the returned model by the measured multipliers, and report on it."""
@@ -842,7 +947,7 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedMixin):
             is_beside = fit.options.probabilities == "calibrated"
             if shift.any() and is_beside:
                 self._threshold = shift
-            if any(constraint.is_calibration for constraint in fit.options.constraints):
+            if any("residual" in constraint.kinds for constraint in fit.options.constraints):
                 self.adjustment_ = model.affine.as_series()
             if (offsets := model.offsets) is not None:
                 groups = offsets.groups_of(fit.data.rows)
@@ -925,20 +1030,22 @@ class ConstrainedRegressorMixin(ConstrainedMixin):
         Why the fit ended early; None for a whole fit.
     """
 
-    def _fit_constrained(
-        self, adapter: BoosterAdapter, rows: FitArguments, own: FurtherArguments, /
-    ) -> None:
-        """Fit under constraints, or leave the fit to the parent if there are none."""
-        if not check_constraints(self.constraints):
-            self._fit_without_constraints(adapter, own)
-            return
+    _fit_class = RegressionFit
+
+    def _fit_other_objective(self, *_: Any) -> SolverOptions:
+        """Give the options; regressors have no objective but the library's own."""
+        if not (constraints := check_constraints(self.constraints)):
+            return SolverOptions(constraints)
         options = SolverOptions.of(self)
         if options.solver == "threshold":
             raise ValueError(
                 "solver='threshold' moves a threshold between classes, and a regressor predicts "
                 "numbers: use 'auto', 'abpp' or 'cbpr'."
             )
-        fit = self._find_multipliers(RegressionFit, options, adapter, rows, own)
+        return options
+
+    def _train_and_report(self, fit: RegressionFit, adapter: BoosterAdapter) -> None:
+        """Train the returned model by the measured multipliers, and report on it."""
         with unchanged_on_error(self):
             adapter.train()
             remove_report(self)

@@ -10,7 +10,7 @@ category that is missing or not the one of the node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -27,7 +27,7 @@ class Node:
     """A split, or a leaf where `feature` is None; `weight` is the number of training rows.
 
     A split is by a threshold, or by a category where it has one. The children have the positions
-    `left` and ``left + 1`` in a :class:`GroupTree`.
+    `left` and ``left + 1`` in the list of :func:`make_group_tree`.
     """
 
     weight: float
@@ -53,45 +53,38 @@ Members: TypeAlias = dict[tuple[float, ...], tuple[float, float]]
 """Offset and number of training rows by the values of a group."""
 
 
-@dataclass(frozen=True, eq=False)
-class GroupTree:
-    """A tree as a list of nodes: the root first, and two children side by side after their parent.
+def make_group_tree(X: Any, offsets: GroupOffsets, groups: Codes) -> list[Node]:
+    """Make the tree of the offsets of groups, as a list of its nodes.
 
-    XGBoost looks for the right child at the position after the left one.
+    The root comes first, and two children stand side by side after their parent: XGBoost looks for
+    the right child at the position after the left one.
+
+    Parameters
+    ----------
+    X : table
+        Training features, with the columns that make the groups.
+    offsets : GroupOffsets
+        Offset of each group.
+    groups : ndarray of int of shape (n_samples,)
+        Group of each training row.
     """
-
-    nodes: tuple[Node, ...]
-
-    @classmethod
-    def from_offsets(cls, X: Any, offsets: GroupOffsets, groups: Codes) -> GroupTree:
-        """Make the tree of the offsets of groups.
-
-        Parameters
-        ----------
-        X : table
-            Training features, with the columns that make the groups.
-        offsets : GroupOffsets
-            Offset of each group.
-        groups : ndarray of int of shape (n_samples,)
-            Group of each training row.
-        """
-        names, categories = names_of(X), categories_of(X)
-        features = [names.index(column) for column in offsets.columns]
-        fewest = 1.0  # Explainers divide by the number of rows of a leaf.
-        count = np.bincount(groups, minlength=len(offsets.levels)).tolist()
-        members: Members = {}
-        for g in np.flatnonzero(offsets.values).tolist():
-            level = zip(offsets.levels[g], features, strict=True)
-            key = tuple(number_of(value, categories.get(j)) for value, j in level)
-            members[key] = float(offsets.values[g]), max(float(count[g]), fewest)
-        inside = sum(weight for _, weight in members.values())
-        outside = Node(max(sum(count) - inside, fewest))
-        nodes = [_grow(features, set(categories), outside, 0, members)]
-        for i, node in enumerate(nodes):  # Grows while it is read: nodes stand level by level.
-            if node.children:
-                nodes[i] = replace(node, left=len(nodes))
-                nodes += node.children
-        return cls(tuple(nodes))
+    names, categories = names_of(X), categories_of(X)
+    features = [names.index(column) for column in offsets.columns]
+    fewest = 1.0  # Explainers divide by the number of rows of a leaf.
+    count = np.bincount(groups, minlength=len(offsets.levels)).tolist()
+    members: Members = {}
+    for g in np.flatnonzero(offsets.values).tolist():
+        level = zip(offsets.levels[g], features, strict=True)
+        key = tuple(number_of(value, categories.get(j)) for value, j in level)
+        members[key] = float(offsets.values[g]), max(float(count[g]), fewest)
+    inside = sum(weight for _, weight in members.values())
+    outside = Node(max(sum(count) - inside, fewest))
+    nodes = [_grow(features, set(categories), outside, 0, members)]
+    for i, node in enumerate(nodes):  # Grows while it is read: nodes stand level by level.
+        if node.children:
+            nodes[i] = replace(node, left=len(nodes))
+            nodes += node.children
+    return nodes
 
 
 def _grow(
@@ -147,10 +140,10 @@ class TreeWeights:
 
     Parameters
     ----------
+    library : module
+        Functions of the library that score rows by single rounds and change trees: ``models``.
     model : estimator
         The classifier, whose booster is a sum of one tree in each round.
-    n_rounds : int
-        Rounds up to the best iteration.
 
     Attributes
     ----------
@@ -162,13 +155,11 @@ class TreeWeights:
         What the columns of scores leave out of each score.
     """
 
-    base = 0.0
-    _score_round: Callable[[Any, int], Array]  # Scores rows by the tree of one round.
-
-    def __init__(self, model: Any, n_rounds: int) -> None:
-        self.model, self.n_rounds = model, n_rounds
-        self.names = [f"tree[{t}]" for t in range(n_rounds)]
-        self.start: Float = np.ones(n_rounds)
+    def __init__(self, library: Any, model: Any) -> None:
+        self.library, self.model = library, model
+        self.base, self.n_rounds = library.describe_sum(model._Booster)
+        self.names = [f"tree[{t}]" for t in range(self.n_rounds)]
+        self.start: Float = np.ones(self.n_rounds)
 
     def score_columns(self, X: Any, beside: Array) -> Any:
         """Score rows by each round, and put further columns beside the scores.
@@ -178,35 +169,48 @@ class TreeWeights:
         shape = len(beside), self.n_rounds + beside.shape[1]
         matrix = np.empty(shape, dtype=np.float32, order="F")
         for t in range(self.n_rounds):
-            matrix[:, t] = self._score_round(X, t)
+            matrix[:, t] = self.library.score_round(self.model, X, t)
         matrix[:, self.n_rounds :] = beside
         return matrix
+
+    def set_parameters(self, parameters: Float, intercept: float) -> None:
+        """Change the parameters, and add to all scores."""
+        self._take(self.library.weight_rounds(self.model._Booster, parameters, intercept))
+
+    def append_offsets(self, X: Any, offsets: GroupOffsets, groups: Codes) -> None:
+        """Append a tree with the offsets of groups."""
+        tree = make_group_tree(X, offsets, groups)
+        self._take(self.library.append_group_tree(self.model._Booster, tree))
+
+    def _take(self, booster: Any) -> None:
+        self.model._Booster = booster
+        if "_best_iteration" in vars(self.model):  # LightGBM keeps it beside the booster as well.
+            self.model._best_iteration = booster.best_iteration
 
 
 class LeafValues(TreeWeights):
     """Values of the leaves of a trained classifier of two classes, up to its best iteration."""
 
-    # Finds the leaf of each row of X in each tree, counted from zero within the tree.
-    _find_leaves: Callable[[Any, int], Codes]
-
-    def _set_leaves(self, values: Sequence[Any]) -> None:
-        """Make the values of the leaves of each tree the parameters."""
-        self.sizes = np.array([len(of_tree) for of_tree in values])
-        self.names = [f"leaf[{t}, {i}]" for t, size in enumerate(self.sizes) for i in range(size)]
+    def __init__(self, library: Any, model: Any) -> None:
+        super().__init__(library, model)
+        values = library.read_leaves(model._Booster)
+        sizes = [len(of_tree) for of_tree in values]
+        self.ends = np.cumsum(sizes)
+        self.names = [f"leaf[{t}, {i}]" for t, size in enumerate(sizes) for i in range(size)]
         self.start = np.concatenate(values).astype(np.float64)
-
-    def split_leaves(self, parameters: Float) -> list[Float]:
-        """Split parameters into the values of each tree."""
-        return np.split(parameters, np.cumsum(self.sizes)[:-1])
 
     def score_columns(self, X: Any, beside: Array) -> Any:
         """Make a column for each leaf, which is one for its rows, and put further ones beside."""
-        leaves = self._find_leaves(X, len(beside))
+        leaves = self.library.find_leaves(self.model, X).reshape(len(beside), -1)
         n_samples, n_trees = leaves.shape
-        columns = leaves + np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
+        columns = leaves + np.concatenate([[0], self.ends[:-1]])
         ones = np.ones(n_samples * n_trees, dtype=np.float32)
-        ends = np.arange(n_samples + 1) * n_trees
-        shape = n_samples, int(self.sizes.sum())
-        indicators = sparse.csr_array((ones, columns.ravel(), ends), shape=shape)
-        matrix = sparse.hstack([indicators, sparse.csr_array(beside)], format="csr")
-        return matrix
+        row_ends = np.arange(n_samples + 1) * n_trees
+        shape = n_samples, int(self.ends[-1])
+        indicators = sparse.csr_array((ones, columns.ravel(), row_ends), shape=shape)
+        return sparse.hstack([indicators, sparse.csr_array(beside)], format="csr")
+
+    def set_parameters(self, parameters: Float, intercept: float) -> None:
+        """Change the values of the leaves, and add to all scores."""
+        values = np.split(parameters, self.ends[:-1])
+        self._take(self.library.set_leaves(self.model._Booster, values, intercept))

@@ -88,59 +88,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gbm_constrained._typing import Array, Float
-from gbm_constrained.problem.lagrangian import SLOPE_FACTOR, Lagrangian, Point
+from gbm_constrained.problem.lagrangian import SLOPE_FACTOR, Point
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.solvers.base import ROUNDING, Solver, SolverMethod
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class ABPP(SolverMethod):
-    """Options of ABPP, the method for constraints that are convex or nearly so.
-
-    Parameters
-    ----------
-    tau : float, default=None
-        Primal step size; by default one over the smoothness of the cross-entropy.
-    sigma : float, default=None
-        Dual step size for constraints scaled to Lipschitz constant one; by default the largest
-        that the theory allows.
-    mu : float, default=0
-        Strong convexity of the objective relative to the Bregman distance; above zero the method
-        accelerates.
-    proxy : {"auto", "logistic", "sigmoid", "ramp", "square"}, default="auto"
-        Smooth stand-in for a 0-1 rate in gradients; multipliers always move on the exact rate.
-        "logistic" is convex and amounts to re-weighting rows; "sigmoid" is bounded, so that rows
-        far on the wrong side pull less. "auto" takes "sigmoid" for constraints that may ask for
-        errors (gaps, selection rates) and, of three or more classes, for those that forbid one of
-        them (fpr or precision of a label), "logistic" for all others (error rates, recall, churn).
-        "ramp" is ``max(0, min(1, 1/2 + margin / 4))``, for two classes: rows beyond its ends do
-        not pull at all.
-        A pair rate such as ``auc()`` has the density of the scores; "square" is "auto" with the
-        square surrogate of pair rates in its place. It is convex, and costs more AUC at the same
-        bound; bounds that its optimum misses at any multiplier are not met.
-    rounds_per_iteration : int, default=2
-        Boosting rounds in each outer iteration: how well each proximal subproblem is solved. The
-        constraints are measured and the multipliers moved once in an iteration. Exact learners
-        take one.
-    outlier_clip : float, default=None
-        Margin beyond which a row on the wrong side stops adding to mean-loss constraints (paper,
-        Appendix G; 7 to 30 in its experiments). Reports are of all losses in full, as are rates
-        that are measured on held-out rows.
-    initial_multipliers : array-like of shape (n_rows,), default=None
-        Warm start of the multipliers, for instance ``multipliers_`` of an earlier fit.
-    """
-
-    runs_beyond_theory: ClassVar[bool] = True
-
-    def supports(self, constraints: LinearConstraints, iterate: str = "last") -> str | None:
-        """Explain why the theory of ABPP does not cover a problem; None where it does."""
-        if constraints.is_convex:
-            return None
-        return "ABPP is for convex constraints, and a difference of mean losses is not: use CBPR."
-
-    def begin(self, lagrangian: Lagrangian, **running: Any) -> ABPPSolver:
-        """Make the solver of a problem; `running` are parameters of :class:`ABPPSolver`."""
-        return ABPPSolver(lagrangian, **self.solver_options(), **running)
 
 
 @dataclass
@@ -201,9 +151,9 @@ class ABPPSolver(Solver):
 
     def find_proximal_term(self) -> tuple[Array | None, float | Float]:
         """Find centre and weight of the proximal term of the current subproblem."""
-        if not self.lazy or not self.multipliers.any():
-            return self.centre, self.inverse_tau
-        return self.centre, self.compute_proximal_weights(self.inverse_tau)
+        is_cellwise = self.lazy and self.multipliers.any()
+        tau = self.inverse_tau
+        return self.centre, self.compute_proximal_weights(tau) if is_cellwise else tau
 
     @property
     def inverse_tau(self) -> float:
@@ -314,6 +264,53 @@ class ABPPSolver(Solver):
         back = min(max((path - begins) / (ends - begins), 0.0), 1.0)
         at_rest, weighed = np.maximum(left, held * back)
         return np.asarray(np.where(self._active_cells[1], weighed, at_rest))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ABPP(SolverMethod):
+    """Options of ABPP, the method for constraints that are convex or nearly so.
+
+    Parameters
+    ----------
+    tau : float, default=None
+        Primal step size; by default one over the smoothness of the cross-entropy.
+    sigma : float, default=None
+        Dual step size for constraints scaled to Lipschitz constant one; by default the largest
+        that the theory allows.
+    mu : float, default=0
+        Strong convexity of the objective relative to the Bregman distance; above zero the method
+        accelerates.
+    proxy : {"auto", "logistic", "sigmoid", "ramp", "square"}, default="auto"
+        Smooth stand-in for a 0-1 rate in gradients; multipliers always move on the exact rate.
+        "logistic" is convex and amounts to re-weighting rows; "sigmoid" is bounded, so that rows
+        far on the wrong side pull less. "auto" takes "sigmoid" for constraints that may ask for
+        errors (gaps, selection rates) and, of three or more classes, for those that forbid one of
+        them (fpr or precision of a label), "logistic" for all others (error rates, recall, churn).
+        "ramp" is ``max(0, min(1, 1/2 + margin / 4))``, for two classes: rows beyond its ends do
+        not pull at all.
+        A pair rate such as ``auc()`` has the density of the scores; "square" is "auto" with the
+        square surrogate of pair rates in its place. It is convex, and costs more AUC at the same
+        bound; bounds that its optimum misses at any multiplier are not met.
+    rounds_per_iteration : int, default=2
+        Boosting rounds in each outer iteration: how well each proximal subproblem is solved. The
+        constraints are measured and the multipliers moved once in an iteration. Exact learners
+        take one.
+    outlier_clip : float, default=None
+        Margin beyond which a row on the wrong side stops adding to mean-loss constraints (paper,
+        Appendix G; 7 to 30 in its experiments). Reports are of all losses in full, as are rates
+        that are measured on held-out rows.
+    initial_multipliers : array-like of shape (n_rows,), default=None
+        Warm start of the multipliers, for instance ``multipliers_`` of an earlier fit.
+    """
+
+    kind: ClassVar[type[Any]] = ABPPSolver
+    runs_beyond_theory: ClassVar[bool] = True
+
+    def supports(self, constraints: LinearConstraints, iterate: str = "last") -> str | None:
+        """Explain why the theory of ABPP does not cover a problem; None where it does."""
+        if constraints.is_convex:
+            return None
+        return "ABPP is for convex constraints, and a difference of mean losses is not: use CBPR."
 
 
 def hold_sum(multipliers: Float, step: Float, shares: Float) -> Float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -20,8 +20,8 @@ from gbm_constrained._typing import Array, Bool, Float
 from gbm_constrained.constraints.checking import check_straight
 from gbm_constrained.data.cells import CellStatistics
 from gbm_constrained.data.validation import check_choice, check_integer, is_finite_number
-from gbm_constrained.problem.kernels import PROXIES, RAMP, SQUARE, ProxyName
-from gbm_constrained.problem.lagrangian import STATISTICS, Lagrangian, Point
+from gbm_constrained.problem.kernels import CONCAVITIES, RAMP, SQUARE, ProxyName
+from gbm_constrained.problem.lagrangian import Lagrangian, Point
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 
 
@@ -70,22 +70,6 @@ def records_of_columns(columns: Mapping[str, Array]) -> list[Record]:
     """Convert a table of :func:`columns_of_records` to records."""
     rows = zip(*(columns[f.name] for f in fields(Record)), strict=True)
     return [Record(*(v.copy() if v.ndim else v.item() for v in row)) for row in rows]
-
-
-@dataclass(frozen=True)
-class Subproblem:
-    """Arguments of a gradient beside the scores.
-
-    Parameters
-    ----------
-    multipliers : (m,). Multipliers y.
-    centre : Centre of the proximal term; the scores themselves by default.
-    proximal_weight : Weight of the proximal term: one number, or one for each cell, (n_cells,).
-    """
-
-    multipliers: Float
-    centre: Array | None = None
-    proximal_weight: float | Float = 0.0
 
 
 # Largest violation that leaves a multiplier at zero. Mean losses are summed in single precision,
@@ -173,7 +157,7 @@ class Solver(ABC):
         self.rounds = 0
         self.centre: Array | None = None
         self._previous_values: Float | None = None
-        self._subproblem: Subproblem | None = None  # computed when it is first used
+        self._proximal_term: tuple[Array | None, float | Float] | None = None
         self._started = time.perf_counter()
 
     @abstractmethod
@@ -198,11 +182,15 @@ class Solver(ABC):
         """Weight of the iterate in the ergodic average."""
 
     @property
-    def subproblem(self) -> Subproblem:
-        """Current subproblem, which is computed when it is first used."""
-        if self._subproblem is None:
-            self._subproblem = Subproblem(self.multipliers, *self.find_proximal_term())
-        return self._subproblem
+    def proximal_term(self) -> tuple[Array | None, float | Float]:
+        """Centre and weight of the current proximal term, which is found when it is first used.
+
+        The centre is that of the iteration by default, and the weight is one number, or one for
+        each cell, (n_cells,).
+        """
+        if self._proximal_term is None:
+            self._proximal_term = self.find_proximal_term()
+        return self._proximal_term
 
     def __call__(self, margin: Array) -> tuple[Array, Array]:
         """Compute gradient and Hessian of one boosting round at `margin`, multiplied by W."""
@@ -222,17 +210,13 @@ class Solver(ABC):
 
     def gradient(self, point: Point) -> tuple[Array, Array]:
         """Compute gradient and Hessian of the current subproblem at a point, multiplied by W."""
-        subproblem = self.subproblem
-        if subproblem.centre is self.centre and (
-            (self.rounds - 1) % self.rounds_per_iteration == 0
-        ):
-            subproblem = replace(subproblem, centre=None)  # The centre is the point.
+        centre, weight = self.proximal_term
+        if centre is self.centre and (self.rounds - 1) % self.rounds_per_iteration == 0:
+            centre = None  # The centre is the point.
         # While all multipliers are zero, a booster's fit is the library's own.
         own = not self.lazy or not self.multipliers.any()
         rate = 0.0 if own else 1.0 - (1.0 - self.progress) ** (1.0 / self.rounds_per_iteration)
-        return point.gradient(
-            self.multipliers, subproblem.centre, subproblem.proximal_weight, learning_rate=rate
-        )
+        return point.gradient(self.multipliers, centre, weight, learning_rate=rate)
 
     @property
     def elapsed(self) -> float:
@@ -250,57 +234,77 @@ class Solver(ABC):
 
         Without statistics the multipliers follow the schedule, and the record has no rates.
         """
-        self._subproblem = None
+        self._proximal_term = None
         if self.history:
             self.change_step_sizes()
         k, constraints = len(self.history), self.lagrangian.constraints
-        known: dict[str, Any] = {
-            "objective": np.nan,
-            "error": np.nan,
-            "rates": np.full(len(constraints), np.nan),
-            "functionals": np.full(constraints.constant.size, np.nan),
-            "bregman": np.nan,
-        }
+        scheduled = None
+        if self.schedule is not None:
+            scheduled = self.schedule[min(k, len(self.schedule) - 1)]
+        functionals, moved = None, np.nan
         if statistics is None:
-            scheduled = self._look_up_schedule()
             assert scheduled is not None
             if self.lazy and (scheduled.any() or self.multipliers.any()):
                 self._observe_slopes(point.margin, has_dual_steps=False)
             self.multipliers = scheduled
         else:
             functionals = constraints.functionals(statistics)
-            rates = constraints.rows_of(functionals)
-            values = rates + offset
+            values = constraints.rows_of(functionals) + offset
             self._find_derivatives(functionals)
             if self.optimism is not None:
                 higher, self.bounds = self.optimism(k)
                 values = values + higher
             before = values if self._previous_values is None else self._previous_values
-            self._move_multipliers(point.margin, values - self.bounds, values - before)
-            self._previous_values = values
+            g, self._previous_values = values - self.bounds, values
+            self._move_multipliers(point.margin, g, values - before, scheduled)
             moved = 0.0
             if self.centre is not None:
                 moved = self.lagrangian.bregman(point.margin, self.centre)
-            known = {
-                "objective": self.lagrangian.objective(statistics),
-                "error": self.lagrangian.error(statistics),
-                "rates": rates,
-                "functionals": constraints.find_stated(statistics, functionals),
-                "bregman": moved,
-                "fritz_john": fritz_john,
-                "predicted": statistics.predicted,
-            }
         self.ergodic_weights.append(self.ergodic_weight)
         if self.centre is not None and self.centre.dtype == point.margin.dtype:
             self.centre[...] = point.margin
         else:
             self.centre = point.margin.copy()
+        self.add_record(statistics, functionals, bregman=moved, fritz_john=fritz_john)
+
+    def add_record(
+        self,
+        statistics: CellStatistics | None,
+        functionals: Float | None = None,
+        *,
+        bregman: float = np.nan,
+        fritz_john: float = np.nan,
+    ) -> None:
+        """Append the record of an iteration to the history, and hand it to the callback.
+
+        Without statistics, what it says of the scores is NaN, and the callback is not called.
+        """
+        k, lagrangian = len(self.history), self.lagrangian
+        constraints = lagrangian.constraints
+        known: dict[str, Any] = {
+            "objective": np.nan,
+            "error": np.nan,
+            "rates": np.full(len(constraints), np.nan),
+            "functionals": np.full(constraints.constant.size, np.nan),
+        }
+        if statistics is not None:
+            if functionals is None:
+                functionals = constraints.functionals(statistics)
+            known = {
+                "objective": lagrangian.objective(statistics),
+                "error": lagrangian.error(statistics),
+                "rates": constraints.rows_of(functionals),
+                "functionals": constraints.find_stated(statistics, functionals),
+                "predicted": statistics.predicted,
+            }
         record = Record(
             iteration=k,
             rounds=k * self.rounds_per_iteration,
             bounds=self.bounds,
             multipliers=self.multipliers,
+            bregman=bregman,
             seconds=self.elapsed,
+            fritz_john=fritz_john,
             **known,
         )
         self.history.append(record)
@@ -333,9 +337,10 @@ class Solver(ABC):
         self.prices[now] = np.maximum(self.prices[now], priced[now])
         self._is_unpriced &= ~now
 
-    def _move_multipliers(self, margin: Array, g: Float, change: Float) -> None:
+    def _move_multipliers(
+        self, margin: Array, g: Float, change: Float, scheduled: Float | None
+    ) -> None:
         """Take the multipliers of the schedule, or a dual step."""
-        scheduled = self._look_up_schedule()
         # Slopes matter if a multiplier is above zero, or if one is about to be.
         comes = (g > ROUNDING).any() if scheduled is None else scheduled.any()
         if self.lazy and (comes or self.multipliers.any()):
@@ -360,12 +365,6 @@ class Solver(ABC):
         self.prices, self.multipliers = ahead, ahead * self.derivatives
         if self.fixed is not None:
             self.multipliers[self.fixed] = self.start[self.fixed]
-
-    def _look_up_schedule(self) -> Float | None:
-        """Look up the multipliers of the iteration that begins; None without a schedule."""
-        if self.schedule is None:
-            return None
-        return self.schedule[min(len(self.history), len(self.schedule) - 1)]
 
     def state(self) -> dict[str, Any]:
         """Collect what later stages of a fit read of a solver that is done."""
@@ -396,6 +395,7 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
+    kind : Class of the solver.
     needs : Names of the cell statistics that the method reads, checked before training.
     runs_beyond_theory : Whether the method also runs, as a heuristic, on problems that its theory
         does not cover.
@@ -409,12 +409,13 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
     outlier_clip: float | None = None
     initial_multipliers: Any = None
 
-    needs: ClassVar[frozenset[str]] = frozenset(STATISTICS)
     runs_beyond_theory: ClassVar[bool] = False
+    kind: ClassVar[type[Any]]
 
-    @abstractmethod
     def begin(self, lagrangian: Lagrangian, **running: Any) -> Solver:
-        """Make the solver of a problem."""
+        """Make the solver of a problem; `running` are other parameters of its class."""
+        solver: Solver = self.kind(lagrangian, **self.solver_options(), **running)
+        return solver
 
     def supports(self, constraints: LinearConstraints, iterate: str = "last") -> str | None:
         """Explain why the theory of the method does not cover a problem; None where it does."""
@@ -430,12 +431,6 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
         A method that `runs_beyond_theory` is not refused where the user asks for it by name.
         """
         method = self.choose(constraints, iterate)
-        missing = sorted(method.needs.difference(STATISTICS))
-        if missing:
-            raise ValueError(
-                f"{type(method).__name__} needs the cell statistics {missing}, and there are "
-                f"{list(STATISTICS)}: add them to gbm_constrained.problem.lagrangian."
-            )
         if self.proxy == SQUARE and not constraints.pair_blocks:
             raise ValueError(
                 f"proxy={SQUARE!r} is a surrogate of pair rates such as auc(), and no constraint "
@@ -457,7 +452,7 @@ class SolverMethod(BaseEstimator):  # type: ignore[misc]
 
     def check(self) -> None:
         """Refuse options of a wrong type or value."""
-        check_choice("proxy", self.proxy, ["auto", *PROXIES, SQUARE])
+        check_choice("proxy", self.proxy, ["auto", *CONCAVITIES, SQUARE])
         check_integer("rounds_per_iteration", self.rounds_per_iteration, 1)
         for name in ("tau", "sigma", "outlier_clip"):
             check_positive(name, getattr(self, name), is_optional=True)

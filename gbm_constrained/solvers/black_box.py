@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
 import numpy as np
 from scipy import sparse
@@ -37,20 +37,6 @@ from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.data.validation import check_choice, check_integer, is_finite_number
 from gbm_constrained.metrics.surrogates import SurrogateLosses
-
-
-class CountedMetric(Protocol):
-    """A loss of the validation rows that is only a function to call."""
-
-    @property
-    def calls_left(self) -> int:
-        """Number of calls that are left."""
-
-    def begin_iteration(self, iteration: int) -> None:
-        """Note the iteration, which errors name."""
-
-    def __call__(self, scores: Float) -> float:
-        """Compute the loss."""
 
 
 class LinearSpace:
@@ -71,7 +57,7 @@ class LinearSpace:
     validation : array or sparse array of shape (n_validation, d)
         Score matrix of the validation rows. Products with matrices in single precision are
         in single precision.
-    training_base, validation_base : ndarray of shape (n_training,), (n_validation,), default=0
+    base : ndarray or float, default=0
         Scores that no parameter changes.
     weight : ndarray of shape (n_training,), default=None
         Weights of the training rows in the unit of perturbations; ones by default.
@@ -81,28 +67,21 @@ class LinearSpace:
         self,
         training: Any,
         validation: Any,
-        training_base: Float | float = 0.0,
-        validation_base: Float | float = 0.0,
+        base: Float | float = 0.0,
         weight: Float | None = None,
     ) -> None:
-        if training.shape[1] != validation.shape[1]:
-            raise ValueError(
-                f"validation has {validation.shape[1]} columns and the training rows have "
-                f"{training.shape[1]}: give the same features for both."
-            )
         self._training, self._validation = training, validation
-        self._training_base, self._validation_base = training_base, validation_base
-        self._weight = weight
+        self._base, self._weight = base, weight
         n = training.shape[0]
         self._shares = np.full(n, 1.0 / n) if weight is None else weight / weight.sum()
 
     def training_scores(self, parameters: Float) -> Float:
         """Compute the scores of the training rows."""
-        return _multiply(self._training, parameters) + self._training_base
+        return _multiply(self._training, parameters) + self._base
 
     def validation_scores(self, parameters: Float) -> Float:
         """Compute the scores of the validation rows."""
-        return _multiply(self._validation, parameters) + self._validation_base
+        return _multiply(self._validation, parameters) + self._base
 
     def pull_back(self, gradient: Float) -> Float:
         """Multiply a gradient in the training scores by the transposed score matrix."""
@@ -170,15 +149,16 @@ class BlackBoxProblem:
         Parameters.
     surrogates : SurrogateLosses
         Surrogates on the training rows, K of them.
-    metric : CountedMetric
-        Loss of the validation rows.
+    metric : callable
+        Loss of the validation rows, given their scores, that is only a function to call. Its
+        ``budget`` has the number of calls that are ``left``, and the ``place`` that errors name.
     validation_surrogates : SurrogateLosses, default=None
         The same surrogates on the validation rows, for estimators that shift scores.
     """
 
     space: LinearSpace
     surrogates: SurrogateLosses
-    metric: CountedMetric
+    metric: Any
     validation_surrogates: SurrogateLosses | None = None
 
     def profile(self, parameters: Float) -> Float:
@@ -187,7 +167,7 @@ class BlackBoxProblem:
 
     def loss(self, parameters: Float) -> float:
         """Call the metric."""
-        return self.metric(self.space.validation_scores(parameters))
+        return float(self.metric(self.space.validation_scores(parameters)))
 
 
 EstimatorName: TypeAlias = Literal["interpolation", "finite_differences", "two_step"]
@@ -260,11 +240,7 @@ def estimate_gradient(
             losses[j] = problem.loss(first) - problem.loss(second)
     else:
         surrogates = problem.validation_surrogates
-        if surrogates is None:
-            raise ValueError(
-                "estimator shifts scores of the validation rows, on which the surrogates are not "
-                "defined: use estimator='interpolation'."
-            )
+        assert surrogates is not None
         surrogates.check_disjoint()
         scores = problem.space.validation_scores(parameters)
         profile, metric = surrogates.values(scores), problem.metric
@@ -712,8 +688,6 @@ class AdaptiveResult:
         Loss there, on the rows that chose it.
     iterates : tuple of Iterate
         The start and each iteration.
-    candidate_losses : tuple of float
-        Losses of the candidates.
     ended : {"iterations", "calls", "plateau"}
         Why the search ended: all iterations were done, too few calls of the metric were left, or
         no perturbation changed the metric.
@@ -722,7 +696,6 @@ class AdaptiveResult:
     parameters: Float
     loss: float
     iterates: tuple[Iterate, ...]
-    candidate_losses: tuple[float, ...]
     ended: Ended
 
 
@@ -759,17 +732,17 @@ def minimize_black_box(
         surrogates.
     """
     metric, has_warned = problem.metric, False
-    options.check_effort(len(problem.surrogates), metric.calls_left, len(candidates))
-    metric.begin_iteration(0)
-    losses = tuple(problem.loss(parameters) for parameters in candidates)
+    options.check_effort(len(problem.surrogates), metric.budget.left, len(candidates))
+    metric.budget.place = "iteration 0"
+    tried = [(parameters, problem.loss(parameters)) for parameters in candidates]
     profile = problem.profile(start)
     iterates = [Iterate(start, problem.loss(start), profile, profile, np.zeros_like(profile))]
     ended: Ended = "iterations"
     for t in range(1, options.n_iterations + 1):
-        if metric.calls_left < options.calls_per_iteration:
+        if metric.budget.left < options.calls_per_iteration:
             ended = "calls"
             break
-        metric.begin_iteration(t)
+        metric.budget.place = f"iteration {t}"
         estimate = _estimate_off_plateaus(problem, options, iterates[-1].parameters, random)
         if estimate is None:
             ended = "plateau"
@@ -785,9 +758,9 @@ def minimize_black_box(
                 "GC305",
             )
         iterates.append(_follow(problem, options, iterates[-1], estimate))
-    tried = [*((i.parameters, i.loss) for i in iterates), *zip(candidates, losses, strict=True)]
+    tried = [*((i.parameters, i.loss) for i in iterates), *tried]
     parameters, loss = min(tried, key=lambda one: one[1])
-    return AdaptiveResult(parameters, loss, tuple(iterates), losses, ended)
+    return AdaptiveResult(parameters, loss, tuple(iterates), ended)
 
 
 def _follow(
@@ -829,7 +802,7 @@ def _estimate_off_plateaus(
         sigma = problem.space.perturbation_scale(parameters) * sigma
     n_doublings = 3
     for _ in range(n_doublings + 1):
-        if problem.metric.calls_left < options.calls_per_iteration:
+        if problem.metric.budget.left < options.calls_per_iteration:
             break
         estimate = estimate_gradient(
             options.estimator,

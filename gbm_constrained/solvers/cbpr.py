@@ -67,7 +67,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -81,101 +81,6 @@ from gbm_constrained.solvers.abpp import ABPP, ABPPSolver
 from gbm_constrained.solvers.base import Solver, SolverMethod, check_positive
 
 FEASIBLE = 1e-9  # Largest violation of a start that counts as feasible.
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class CBPR(SolverMethod):
-    """Options of CBPR, the method for differences of mean losses, which are not convex.
-
-    Parameters
-    ----------
-    strength : float, default=None
-        L, the weight of the distance to the last outer iterate. By default twice the concavity
-        of the constraints, or the curvature of the loss at a constant model where they have none.
-    inner_iterations : int, default=None
-        Most iterations in an outer one: by default 10 for boosters and 100 for exact learners.
-    inner_tol : float, default=0.1
-        Accuracy of a subproblem of an exact learner, relative to the distance that it moved.
-    tau, sigma, mu, proxy, rounds_per_iteration, outlier_clip, initial_multipliers : default=...
-        As in :class:`ABPP`.
-    """
-
-    strength: float | None = None
-    inner_iterations: int | None = None
-    inner_tol: float = 0.1
-
-    def check(self) -> None:
-        """Refuse options of a wrong type or value."""
-        super().check()
-        for name in ("strength", "inner_tol"):
-            check_positive(name, getattr(self, name), is_optional=name == "strength")
-        if self.inner_iterations is not None:
-            check_integer("inner_iterations", self.inner_iterations, 1)
-
-    def supports(self, constraints: LinearConstraints, iterate: str = "last") -> str | None:
-        """Explain why CBPR has no such iterate; None where it has."""
-        if constraints.pair_blocks:
-            of_pairs = next(c for c in constraints.constraints if c.is_pair)
-            return (
-                f"CBPR is for mean losses and rates of decisions, and {of_pairs} compares scores: "
-                f"use solver='abpp', without differences of mean losses beside it."
-            )
-        if constraints.curves.items:
-            return (
-                "CBPR is for linear functions of rates and mean losses, and a constraint is none: "
-                "use solver='abpp', without differences of mean losses beside it."
-            )
-        if iterate != "ergodic":
-            return None
-        return (
-            "iterate='ergodic' is an average that means nothing for constraints that are not "
-            "convex, which CBPR is for: use iterate='last'."
-        )
-
-    def begin(self, lagrangian: Lagrangian, **running: Any) -> CBPRSolver:
-        """Make the solver of a problem; `running` are parameters of :class:`CBPRSolver`."""
-        return CBPRSolver(lagrangian, **self.solver_options(), **running)
-
-
-@dataclass
-class NewtonAscent:
-    """Dual steps of an exact learner on one subproblem: nearly Newton steps on the dual function.
-
-    Attributes
-    ----------
-    has_rates : Whether a constraint is on a 0-1 rate, which jumps while S is the curvature of a
-        proxy.
-    curvature : (m, m). S, the curvature of the dual function of the subproblem.
-    """
-
-    has_rates: bool
-    curvature: Float = field(default_factory=lambda: np.zeros((0, 0)), init=False)
-
-    def __post_init__(self) -> None:
-        self._factor = 1.0  # of S
-        self._step: tuple[Float, Float, Float] | None = None
-
-    def ascend(self, multipliers: Float, g: Float) -> Float:
-        """Maximise the quadratic model of the dual function over multipliers of at least zero."""
-        if g.size == 0:
-            return multipliers
-        # Double S where the last step was more curved than the model, and halve it otherwise.
-        if self._step is not None:
-            step, g_before, model_before = self._step
-            if step @ (g_before - g) > 1.5 * (step @ model_before @ step):
-                self._factor *= 2.0
-            elif not self.has_rates:
-                self._factor = max(self._factor / 2.0, 1.0)
-        y, S = multipliers, self._factor * self.curvature
-        # With S = L L', the model is largest where ||L' v - L' y - L^-1 g|| is least, v >= 0.
-        root = np.linalg.cholesky(S)
-        target = root.T @ y + solve_triangular(root, g, lower=True)
-        ahead: Float = nnls(root.T, target)[0]
-        grown, most = float(ahead.sum() - y.sum()), 1.0 + float(y.sum())
-        if self.has_rates and grown > most:
-            ahead = y + (ahead - y) * most / grown
-        self._step = ahead - y, g, S
-        return ahead
 
 
 @dataclass
@@ -218,6 +123,8 @@ class CBPRSolver(ABPPSolver):
         self._is_rate = lag.constraints.has_rates
         self._outer_centre: Array | None = None
         self._inner = 0
+        self._factor = 1.0  # of S, the curvature of the dual function of the subproblem
+        self._newton_step: tuple[Float, Float, Float] | None = None
 
     def change_step_sizes(self) -> None:
         """Change the step sizes of a booster; those of Newton steps are set by the curvature."""
@@ -228,17 +135,43 @@ class CBPRSolver(ABPPSolver):
         """Take a dual step of ABPP for boosters, and a Newton step for exact learners."""
         if self.lazy:
             return super().ascend(multipliers, g, change)
-        return self._newton.ascend(multipliers, g)
+        if g.size == 0:
+            return multipliers
+        has_rates = self._is_rate.any()
+        # Double S where the last step was more curved than the model, and halve it otherwise.
+        if self._newton_step is not None:
+            step, g_before, model_before = self._newton_step
+            if step @ (g_before - g) > 1.5 * (step @ model_before @ step):
+                self._factor *= 2.0
+            elif not has_rates:  # A 0-1 rate jumps where S is the curvature of its proxy.
+                self._factor = max(self._factor / 2.0, 1.0)
+        y, S = multipliers, self._factor * self._curvature
+        # With S = L L', the model is largest where ||L' v - L' y - L^-1 g|| is least, v >= 0.
+        root = np.linalg.cholesky(S)
+        target = root.T @ y + solve_triangular(root, g, lower=True)
+        ahead: Float = nnls(root.T, target)[0]
+        grown, most = float(ahead.sum() - y.sum()), 1.0 + float(y.sum())
+        if has_rates and grown > most:
+            ahead = y + (ahead - y) * most / grown
+        self._newton_step = ahead - y, g, S
+        return ahead
 
     def begin_iteration(self, point: Point) -> None:
         """Start an inner iteration, and a new outer one if the subproblem is solved."""
         statistics, residual = point.statistics(), np.nan
-        g = self.lagrangian.constraints.rates(statistics) - self.bounds
+        constraints, y = self.lagrangian.constraints, self.multipliers
+        g = constraints.rates(statistics) - self.bounds
         if self._outer_centre is None:
-            self._check_start(g)
+            relative = g / self.lagrangian.constants.units.rows
+            if not self.lazy and relative.max(initial=0.0) > FEASIBLE:
+                raise ValueError(
+                    f"CBPR needs a feasible start, and {constraints.rows[int(g.argmax())]} is "
+                    f"violated by {g.max():.3g}: start from scores of zero, under which every "
+                    f"mean loss of probabilities is log(n_classes), or from a model that meets "
+                    f"the constraints."
+                )
         elif self._is_solved(point, g):
             assert self.strength is not None
-            y = self.multipliers
             moved = self.strength * np.sqrt(
                 2.0 * self.lagrangian.bregman(point.margin, self._outer_centre)
             )
@@ -247,25 +180,13 @@ class CBPRSolver(ABPPSolver):
             self.residuals.append(residual)
         if self._outer_centre is None or not np.isnan(residual):
             self._outer_centre, self._inner = point.margin.copy(), 0
-            self._newton = NewtonAscent(bool(self._is_rate.any()))
+            self._factor, self._newton_step = 1.0, None
         self._inner += 1
         added: float | Float = 0.0
         if not self.lazy:
             added = np.where(self._is_rate, 0.0, self._distance(point))
-            self._newton.curvature = self._curvature(point)
+            self._curvature = self._find_curvature(point)
         self.take_dual_step(point, statistics, added, residual)
-
-    def _check_start(self, g: Float) -> None:
-        """Refuse an exact learner's start that violates a constraint by `g`."""
-        constraints = self.lagrangian.constraints
-        relative = g / self.lagrangian.constants.units.rows
-        if not self.lazy and relative.max(initial=0.0) > FEASIBLE:
-            raise ValueError(
-                f"CBPR needs a feasible start, and {constraints.rows[int(g.argmax())]} is "
-                f"violated by {g.max():.3g}: start from scores of zero, under which every mean "
-                f"loss of probabilities is log(n_classes), or from a model that meets the "
-                f"constraints."
-            )
 
     def _distance(self, point: Point) -> float:
         """Compute ``L D(., x^t)``, which is added to the objective and to every constraint."""
@@ -273,7 +194,7 @@ class CBPRSolver(ABPPSolver):
         assert self.strength is not None
         return self.strength * self.lagrangian.bregman(point.margin, self._outer_centre)
 
-    def _curvature(self, point: Point) -> Float:
+    def _find_curvature(self, point: Point) -> Float:
         """Compute S, the curvature of the subproblem's dual function."""
         assert self.strength is not None
         y = self.multipliers
@@ -320,8 +241,7 @@ class CBPRSolver(ABPPSolver):
             return self._outer_centre, self.strength * (1.0 + float(self.multipliers.sum()))
         inner = self.centre
         assert inner is not None
-        outer = 2.0 * self.lagrangian.constants.concavity(self.multipliers)
-        total = outer
+        total = outer = 2.0 * self.lagrangian.constants.concavity(self.multipliers)
         if self.multipliers.any():  # The inner proximal term of a booster is that of ABPP.
             total = outer + self.compute_proximal_weights(1.0 / self.tau_k)
         if not np.any(total):
@@ -331,6 +251,57 @@ class CBPRSolver(ABPPSolver):
             share = self.lagrangian.per_row(share)
         moved = np.multiply(self._outer_centre - inner, share, dtype=inner.dtype)
         return inner + moved, total
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class CBPR(SolverMethod):
+    """Options of CBPR, the method for differences of mean losses, which are not convex.
+
+    Parameters
+    ----------
+    strength : float, default=None
+        L, the weight of the distance to the last outer iterate. By default twice the concavity
+        of the constraints, or the curvature of the loss at a constant model where they have none.
+    inner_iterations : int, default=None
+        Most iterations in an outer one: by default 10 for boosters and 100 for exact learners.
+    inner_tol : float, default=0.1
+        Accuracy of a subproblem of an exact learner, relative to the distance that it moved.
+    tau, sigma, mu, proxy, rounds_per_iteration, outlier_clip, initial_multipliers : default=...
+        As in :class:`ABPP`.
+    """
+
+    kind: ClassVar[type[Any]] = CBPRSolver
+    strength: float | None = None
+    inner_iterations: int | None = None
+    inner_tol: float = 0.1
+
+    def check(self) -> None:
+        """Refuse options of a wrong type or value."""
+        super().check()
+        for name in ("strength", "inner_tol"):
+            check_positive(name, getattr(self, name), is_optional=name == "strength")
+        if self.inner_iterations is not None:
+            check_integer("inner_iterations", self.inner_iterations, 1)
+
+    def supports(self, constraints: LinearConstraints, iterate: str = "last") -> str | None:
+        """Explain why CBPR has no such iterate; None where it has."""
+        if constraints.pair_blocks:
+            of_pairs = next(c for c in constraints.constraints if "pair" in c.kinds)
+            return (
+                f"CBPR is for mean losses and rates of decisions, and {of_pairs} compares scores: "
+                f"use solver='abpp', without differences of mean losses beside it."
+            )
+        if constraints.curves.items:
+            return (
+                "CBPR is for linear functions of rates and mean losses, and a constraint is none: "
+                "use solver='abpp', without differences of mean losses beside it."
+            )
+        if iterate != "ergodic":
+            return None
+        return (
+            "iterate='ergodic' is an average that means nothing for constraints that are not "
+            "convex, which CBPR is for: use iterate='last'."
+        )
 
 
 CANDIDATES: tuple[type[SolverMethod], ...] = (ABPP, CBPR)

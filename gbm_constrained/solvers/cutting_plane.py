@@ -59,28 +59,15 @@ from gbm_constrained._typing import Float
 from gbm_constrained.problem.linear_constraints import solve_linear_programme
 
 
-@dataclass(frozen=True, eq=False)
-class Body:
-    """A bounded set ``{x : normals @ x <= offsets}``.
-
-    Parameters
-    ----------
-    normals : (n_faces, d). Outer normals of the half-spaces.
-    offsets : (n_faces,). Their offsets.
-    """
-
-    normals: Float
-    offsets: Float
-
-    def minimize(self, costs: Float, normals: Float) -> Float:
-        """Minimise a linear function over the body; the minimum is the last entry."""
-        found = solve_linear_programme(costs, normals, self.offsets, (None, None))
-        if found.x is None:
-            return np.full(costs.size + 1, np.nan)
-        return np.append(found.x, found.fun)
+def _minimize(costs: Float, normals: Float, offsets: Float) -> Float:
+    """Minimise a linear function where ``normals @ x <= offsets``; its value is the last entry."""
+    found = solve_linear_programme(costs, normals, offsets, (None, None))
+    return np.full(costs.size + 1, np.nan) if found.x is None else np.append(found.x, found.fun)
 
 
-def hypograph_of(objectives: Float, violations: Float, limit: float, level: float) -> Body:
+def hypograph_of(
+    objectives: Float, violations: Float, limit: float, level: float
+) -> tuple[Float, Float]:
     """Describe the superlevel hypograph of a model by half-spaces.
 
     Parameters
@@ -91,6 +78,11 @@ def hypograph_of(objectives: Float, violations: Float, limit: float, level: floa
         Limit of the sum of v.
     level : float
         Level L.
+
+    Returns
+    -------
+    normals, offsets : ndarray of shape (n_faces, m + 1) and (n_faces,)
+        The set is ``{x : normals @ x <= offsets}``.
     """
     n, m = violations.shape
     normals = np.zeros((n + m + 2, m + 1))
@@ -98,49 +90,52 @@ def hypograph_of(objectives: Float, violations: Float, limit: float, level: floa
     normals[n : n + m, :m] = -np.eye(m)
     normals[-2, :m] = 1.0
     normals[-1, m] = -1.0
-    return Body(normals, np.concatenate([objectives, np.zeros(m), [limit, -level]]))
+    return normals, np.concatenate([objectives, np.zeros(m), [limit, -level]])
 
 
-def find_centroid(body: Body, rng: np.random.Generator) -> Float | None:
+def find_centroid(normals: Float, offsets: Float, rng: np.random.Generator) -> Float | None:
     """Find the centre of mass, exactly in up to four dimensions; None for a body without volume.
 
     Parameters
     ----------
-    body : Body
-        A bounded convex body.
+    normals, offsets : ndarray of shape (n_faces, d) and (n_faces,)
+        The bounded body ``{x : normals @ x <= offsets}``.
     rng : Generator
         Source of the samples in more than four dimensions.
     """
     # Find the least and the largest value of each coordinate.
-    d = body.normals.shape[1]
+    d = normals.shape[1]
     low, high = (
-        np.array([sign * body.minimize(sign * axis, body.normals)[-1] for axis in np.eye(d)])
+        np.array([sign * _minimize(sign * axis, normals, offsets)[-1] for axis in np.eye(d)])
         for sign in (1.0, -1.0)
     )
     if not (high > low).all():
         return None
     # Write the body in the coordinates in which its box is the unit cube.
     sides = high - low
-    normals, offsets = body.normals * sides, body.offsets - body.normals @ low
+    normals, offsets = normals * sides, offsets - normals @ low
     norms = np.linalg.norm(normals, axis=1)
     is_kept = norms > 0
     norms = norms[is_kept]
-    cube = Body(normals[is_kept] / norms[:, None], offsets[is_kept] / norms)
+    normals, offsets = normals[is_kept] / norms[:, None], offsets[is_kept] / norms
     # The centre of the largest ball in the body is an inner point.
-    lengths = np.linalg.norm(cube.normals, axis=1)
-    ball = cube.minimize(-np.eye(d + 1)[d], np.column_stack([cube.normals, lengths]))
+    lengths = np.linalg.norm(normals, axis=1)
+    ball = _minimize(-np.eye(d + 1)[d], np.column_stack([normals, lengths]), offsets)
     inner = ball[:d]
     if not ball[d] > 1e-10:  # No ball of that radius, relative to the box, is in the body.
         return None
     # A body of more than four dimensions has too many simplices.
-    centre = _sample_mean(cube, inner, rng) if d > 4 else _mean_of_simplices(cube, inner)
+    if d > 4:
+        centre: Float | None = _sample_mean(normals, offsets, inner, rng)
+    else:
+        centre = _mean_of_simplices(normals, offsets, inner)
     return None if centre is None else low + sides * centre
 
 
-def _mean_of_simplices(body: Body, inner: Float) -> Float | None:
+def _mean_of_simplices(normals: Float, offsets: Float, inner: Float) -> Float | None:
     """Average the simplices between an inner point and the faces; None for next to no volume."""
     try:
-        halfspaces = np.column_stack([body.normals, -body.offsets])
+        halfspaces = np.column_stack([normals, -offsets])
         corners = HalfspaceIntersection(halfspaces, inner).intersections
         faces = ConvexHull(corners[np.isfinite(corners).all(axis=1)])
     except QhullError:
@@ -151,15 +146,15 @@ def _mean_of_simplices(body: Body, inner: Float) -> Float | None:
     return np.asarray(volumes @ centres / volumes.sum())
 
 
-def _sample_mean(body: Body, inner: Float, rng: np.random.Generator) -> Float:
+def _sample_mean(normals: Float, offsets: Float, inner: Float, rng: np.random.Generator) -> Float:
     """Average points that chains of hit-and-run visit from an inner point."""
     n_chains, n_steps, n_ignored = 200, 200, 100  # Those are the first steps of each chain.
     points = np.tile(inner, (n_chains, 1))
     total = np.zeros(inner.size)
     for step in range(n_ignored + n_steps):
         directions = rng.normal(size=points.shape)
-        slack = np.maximum(body.offsets - points @ body.normals.T, 0.0)
-        slope = directions @ body.normals.T
+        slack = np.maximum(offsets - points @ normals.T, 0.0)
+        slope = directions @ normals.T
         with np.errstate(divide="ignore", invalid="ignore"):
             ends = slack / slope
         farthest = np.where(slope > 0, ends, np.inf).min(axis=1)
@@ -174,11 +169,6 @@ def _sample_mean(body: Body, inner: Float, rng: np.random.Generator) -> Float:
 Chooser: TypeAlias = Literal["maximum", "centroid"]
 
 FEASIBLE = 1e-9  # Violation of the constraints that the linear programme leaves.
-
-
-def never() -> bool:
-    """Let a search go on."""
-    return False
 
 
 class DualCut(NamedTuple):
@@ -236,7 +226,7 @@ class CuttingPlane:
     max_limit: float = 1e5
     max_cuts: int = 200
     random_state: int = 0
-    is_over: Callable[[], bool] = never
+    is_over: Callable[[], bool] = lambda: False
 
     def solve(self, oracle: LagrangianOracle, start: Sequence[DualCut]) -> Saddle:
         """Search for the multipliers of the largest dual function.
@@ -295,7 +285,7 @@ class CuttingPlane:
         """Choose the next multipliers, and the tolerance of the oracle's answer."""
         if self.chooser == "centroid" and np.isfinite(lower) and top.multipliers.size:
             _, objectives, violations, _ = map(np.array, zip(*cuts, strict=True))
-            centre = find_centroid(hypograph_of(objectives, violations, limit, lower), rng)
+            centre = find_centroid(*hypograph_of(objectives, violations, limit, lower), rng)
             if centre is not None:  # The body is thinner than its centre can be computed.
                 return np.maximum(centre[:-1], 0.0), (centre[-1] - lower) / 2
         between = top.value - lower
@@ -368,8 +358,3 @@ class Saddle:
     limit: float
     n_cuts: int
     cuts: Sequence[DualCut] = field(repr=False, default=())
-
-    @property
-    def is_feasible(self) -> bool:
-        """Whether the point meets the constraints, up to rounding."""
-        return bool((self.violations <= FEASIBLE).all())

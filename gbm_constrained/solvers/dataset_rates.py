@@ -104,6 +104,11 @@ class RateProblem:
         Bounds of the constraints.
     names : tuple of str
         Names of the constraints.
+    objective_loss, constraint_loss : {"ramp", "hinge"}, default="ramp"
+        What stands for decisions in the objective and in the constraints: the ramp, whose rates
+        are those of randomised decisions, or the hinge. That is the bound of a ramp that is tight
+        at scores of zero, and stays there. One row of a large score can then break a constraint
+        that its decision meets.
     """
 
     shares: Any
@@ -112,6 +117,8 @@ class RateProblem:
     constant: Float
     bounds: Float
     names: tuple[str, ...]
+    objective_loss: Loss = "ramp"
+    constraint_loss: Loss = "ramp"
 
     @classmethod
     def of(cls, shares: Any, costs: Float, bounds: Float, names: tuple[str, ...]) -> RateProblem:
@@ -147,9 +154,6 @@ class RateProblem:
         if not np.isfinite(self.bounds).all():
             raise ValueError(f"bounds must be finite, got {self.bounds.tolist()}.")
 
-    def __len__(self) -> int:
-        return self.bounds.size
-
     @cached_property
     def total(self) -> Float:
         """Sum of the shares of each cell, one of a cell with rows; (n_cells,)."""
@@ -178,27 +182,32 @@ class RateProblem:
         decided = (z > 0).astype(np.float64)
         return self.values(decided, 1 - decided)
 
-    def ramp_values(self, z: Float) -> Float:
-        """Compute all functions of the ramp of scores z, Problem 2; (1 + m,).
+    def references(self, reference: Float) -> tuple[Float, Float]:
+        """Find the scores at which bounds of the objective and of the constraints are tight."""
+        zeros = np.zeros_like(reference)
+        of_objective, of_constraints = (
+            reference if loss == "ramp" else zeros
+            for loss in (self.objective_loss, self.constraint_loss)
+        )
+        return of_objective, of_constraints
 
-        Parameters
-        ----------
-        z : ndarray of shape (n_samples,)
-            Scores of the rows.
-        """
-        return self.values(ramp(z), ramp(-z))
-
-    def bound_values(self, z: Float, reference: Float) -> Float:
+    def bound_values(self, z: Float, reference: Float | None = None) -> Float:
         """Compute the convex upper bounds of all functions at scores z, Problem 3; (1 + m,).
 
         Parameters
         ----------
         z : ndarray of shape (n_samples,)
             Scores of the rows.
-        reference : ndarray of shape (n_samples,)
-            Scores at which the bounds are tight.
+        reference : ndarray of shape (n_samples,), default=None
+            Scores at which the bounds are tight. By default z itself: the functions of ramps or
+            hinges, Problem 2.
         """
-        return self.values(ramp_bound(z, reference), ramp_bound(-z, -reference))
+        of_objective, of_constraints = self.references(z if reference is None else reference)
+        values = self.values(ramp_bound(z, of_constraints), ramp_bound(-z, -of_constraints))
+        if of_objective is not of_constraints:
+            up, down = ramp_bound(z, of_objective), ramp_bound(-z, -of_objective)
+            values[0] = self.values(up, down)[0]
+        return values
 
     def row_costs(self, weights: Float) -> tuple[Float, Float]:
         """Add up functions as costs of both decisions of each row.
@@ -227,15 +236,9 @@ class RateProblem:
 
     def without_objective(self) -> RateProblem:
         """Leave out the objective, and keep the constraints."""
-        is_constraint = np.arange(len(self) + 1) > 0
-        return RateProblem(
-            self.shares,
-            self.positive * is_constraint[:, None],
-            self.negative * is_constraint[:, None],
-            self.constant * is_constraint,
-            self.bounds,
-            self.names,
-        )
+        is_constraint = np.arange(self.constant.size) > 0
+        parts = {name: getattr(self, name).T for name in ("positive", "negative", "constant")}
+        return replace(self, **{name: (part * is_constraint).T for name, part in parts.items()})
 
     @cached_property
     def lines(self) -> tuple[Float, Float]:
@@ -274,43 +277,6 @@ class RateProblem:
             crossings += (of_others[differences != 0] / differences[differences != 0]).tolist()
         tried = np.clip(crossings, 0.0, 1.0)
         return float(tried[(slopes[:, None] * tried + intercepts[:, None]).max(axis=0).argmin()])
-
-
-@dataclass(frozen=True)
-class Losses:
-    """What stands for the decisions in the objective and in the constraints.
-
-    A hinge is the bound of a ramp that is tight at scores of zero, and stays there. One row of a
-    large score can then break a constraint that its decision meets.
-
-    Parameters
-    ----------
-    objective, constraints : {"ramp", "hinge"}, default="ramp"
-        The ramp, whose rates are those of randomised decisions, or the hinge.
-    """
-
-    objective: Loss = "ramp"
-    constraints: Loss = "ramp"
-
-    def references(self, reference: Float) -> tuple[Float, Float]:
-        """Find the scores at which bounds of the objective and of the constraints are tight."""
-        zeros = np.zeros_like(reference)
-        of_objective, of_constraints = (
-            reference if loss == "ramp" else zeros for loss in (self.objective, self.constraints)
-        )
-        return of_objective, of_constraints
-
-    def bound_values(self, problem: RateProblem, z: Float, reference: Float) -> Float:
-        """Compute convex upper bounds of all functions at scores z; (1 + m,)."""
-        of_objective, of_constraints = self.references(reference)
-        values = problem.bound_values(z, of_constraints)
-        if of_objective is not of_constraints:
-            values[0] = problem.bound_values(z, of_objective)[0]
-        return values
-
-    def values(self, problem: RateProblem, z: Float) -> Float:
-        """Compute all functions at scores z, where their bounds are tight; (1 + m,)."""
-        return self.bound_values(problem, z, z)
 
 
 def rate_problem_of(
@@ -355,16 +321,12 @@ def rate_problem_of(
     of_errors = np.zeros((len(cells), 2))
     inside = np.flatnonzero(cells.labelled)
     labels = cells.labels[inside]
-    weight = cells.weight[inside]
+    of_labels = cells.weight[inside]
     if class_factor is not None:
-        weight = weight * class_factor[labels]
-    of_errors[inside, 1 - labels] = weight / weight.sum()
+        of_labels = of_labels * class_factor[labels]
+    of_errors[inside, 1 - labels] = of_labels / of_labels.sum()
     costs = np.concatenate([of_errors[None], of_constraints])
-    return RateProblem.of(_shares(cells), costs, constraints.b, constraints.rows)
-
-
-def _shares(cells: Cells) -> Any:
-    """Compute the share of each row in the weight of its cell of each view."""
+    # Share of each row in the weight of its cell of each view.
     n = cells.codes.size
     weight = np.ones(n) if cells.rows.weight is None else cells.rows.weight
     weighed = np.concatenate([view.weigh(weight) for view in cells.views])
@@ -372,10 +334,11 @@ def _shares(cells: Cells) -> Any:
     rows = np.tile(np.arange(n), len(cells.views))
     total = cells.weight[codes]
     share = np.divide(weighed, total, out=np.zeros(codes.size), where=total > 0)
-    return sparse.csr_array((share, (codes, rows)), shape=(len(cells), n))
+    shares = sparse.csr_array((share, (codes, rows)), shape=(len(cells), n))
+    return RateProblem.of(shares, costs, constraints.b, constraints.rows)
 
 
-def find_intercept_shift(problem: RateProblem, z: Float, losses: Losses) -> float | None:
+def find_intercept_shift(problem: RateProblem, z: Float) -> float | None:
     """Find the least shift of scores with which decisions and ramps meet all constraints.
 
     Parameters
@@ -384,8 +347,6 @@ def find_intercept_shift(problem: RateProblem, z: Float, losses: Losses) -> floa
         The constraints.
     z : ndarray of shape (n_samples,)
         Scores whose ramps meet the constraints.
-    losses : Losses
-        What stands for decisions in the constraints.
 
     Returns
     -------
@@ -395,7 +356,7 @@ def find_intercept_shift(problem: RateProblem, z: Float, losses: Losses) -> floa
 
     def meets(shift: float) -> bool:
         hard = problem.violations(problem.hard_values(z + shift))
-        soft = problem.violations(losses.values(problem, z + shift))
+        soft = problem.violations(problem.bound_values(z + shift))
         return bool((hard <= ROUNDING).all() and (soft <= FEASIBLE).all())
 
     if meets(0.0):
@@ -423,38 +384,30 @@ class ConvexProblem:
         The objective and the constraints.
     model : object
         Scores of the problem's rows, linear in coefficients of which the last is added to all
-        scores, as those of :class:`~gbm_constrained.linear_model.hinge.WeightedSVM`. It has
+        scores, as those of :class:`~gbm_constrained.linear_model.WeightedSVM`. It has
         `n_features`, ``scores(coefficients)``, the convex ``penalty(coefficients)``, and
         ``minimize(positive, negative, gap, start)``, which minimises hinge losses of costs of
         both decisions, and the penalty. The result of that has the ``coefficients``, at which the
         value is at most `gap` above the lower bound ``dual``, and the number ``n_steps``.
     reference : ndarray of shape (n_features + 1,)
         Coefficients at whose scores the bounds are tight.
-    losses : Losses, default=Losses()
-        Ramps, or hinges in the place of bounds that are tight at the reference.
     """
 
-    def __init__(
-        self,
-        problem: RateProblem,
-        model: Any,
-        reference: Float,
-        losses: Losses = Losses(),
-    ) -> None:
-        self.problem, self.model, self.losses = problem, model, losses
+    def __init__(self, problem: RateProblem, model: Any, reference: Float) -> None:
+        self.problem, self.model = problem, model
         self.coefficients, self.reference = reference, model.scores(reference)
         self.n_steps = 0
 
     def at(self, coefficients: Float, lower: float = -np.inf) -> DualCut:
         """Compute the objective and the violations of the constraints at coefficients."""
         z = self.model.scores(coefficients)
-        values = self.losses.bound_values(self.problem, z, self.reference)
+        values = self.problem.bound_values(z, self.reference)
         objective = float(values[0] + self.model.penalty(coefficients))
         return DualCut(coefficients, objective, self.problem.violations(values), lower)
 
     def start(self) -> DualCut:
         """Compute the cut of the reference, and the costs that no coefficients avoid."""
-        weights = np.eye(len(self.problem) + 1)[0]
+        weights = np.eye(self.problem.constant.size)[0]
         _, _, saturated = self._costs(weights)
         return self.at(self.coefficients, saturated + float(self.problem.constant[0]))
 
@@ -473,7 +426,7 @@ class ConvexProblem:
         positive, negative = np.zeros((2, self.reference.size))
         saturated = 0.0
         is_objective = np.arange(weights.size) == 0
-        references = self.losses.references(self.reference)
+        references = self.problem.references(self.reference)
         for part, reference in zip((is_objective, ~is_objective), references, strict=True):
             of_positive, of_negative = self.problem.row_costs(weights * part)
             is_up, is_down = reference > 0.5, reference < -0.5
@@ -518,9 +471,6 @@ class MajorizationMinimization:
 
     Parameters
     ----------
-    losses : Losses, default=Losses()
-        Ramps, or hinges in the place of them. With hinges in both places the first step is the
-        last.
     max_iter : int, default=8
         Most steps. The authors' code takes eight. The objective may still fall by a few tenths of
         a percent in the last of them, which on held-out rows is worth nothing to decisions by the
@@ -537,7 +487,6 @@ class MajorizationMinimization:
         Options of the search for multipliers, whose tolerance is replaced.
     """
 
-    losses: Losses = field(default_factory=Losses)
     max_iter: int = 8
     tol: float = 1e-4
     gap: float = 1e-6
@@ -546,6 +495,8 @@ class MajorizationMinimization:
 
     def solve(self, problem: RateProblem, model: Any, start: Float) -> list[MajorizationStep]:
         """Take steps until the progress is small, and list them with the start.
+
+        With hinges in the place of all ramps the first step is the last.
 
         Parameters
         ----------
@@ -596,12 +547,12 @@ class MajorizationMinimization:
             Coefficients whose ramp rates meet the constraints.
         """
         began = time.monotonic()
-        step = self._measure(problem, model, start, np.zeros(len(problem)))
+        step = self._measure(problem, model, start, np.zeros_like(problem.bounds))
         gap = max(self.gap, self.first_gap)
         points: list[Float] = []
         while True:
             yield step
-            convex = ConvexProblem(problem, model, step.coefficients, self.losses)
+            convex = ConvexProblem(problem, model, step.coefficients)
             # Points of the last search are cuts of this one, whose bounds differ in few rows.
             known = [convex.start(), *map(convex.at, points)]
             saddle = replace(self.search, tolerance=gap).solve(convex.minimize, known)
@@ -627,7 +578,7 @@ class MajorizationMinimization:
         self, problem: RateProblem, model: Any, coefficients: Float, multipliers: Float
     ) -> MajorizationStep:
         """Compute the objective and the largest violation."""
-        values = self.losses.values(problem, model.scores(coefficients))
+        values = problem.bound_values(model.scores(coefficients))
         violation = float(np.max(problem.violations(values), initial=-np.inf))
         objective = float(values[0] + model.penalty(coefficients))
         return MajorizationStep(coefficients, objective, violation, multipliers)
@@ -659,28 +610,12 @@ FACTORS = 2.0 ** np.linspace(-12, 12, 385)  # Neighbours differ by 4.4 %.
 PRICE = 1000.0  # Limit of the multipliers where violations are all there is to pay for.
 
 
-@dataclass(frozen=True, eq=False)
-class Start:
-    """Coefficients that meet the ramp constraints.
-
-    Parameters
-    ----------
-    coefficients : (n_features + 1,). The coefficients.
-    factor : Factor of the given coefficients; NaN where the start is not one of them.
-    n_iter : Steps that lowered the largest violation.
-    """
-
-    coefficients: Float
-    factor: float = np.nan
-    n_iter: int = 0
-
-
 def find_start(
     problem: RateProblem,
     model: Any,
     method: MajorizationMinimization,
     given: Float | None = None,
-) -> Start:
+) -> tuple[Float, float]:
     """Find coefficients whose ramp rates meet the constraints.
 
     Parameters
@@ -694,30 +629,37 @@ def find_start(
     given : ndarray of shape (n_features + 1,), default=None
         Coefficients to start from, if a multiple of them meets the constraints.
 
+    Returns
+    -------
+    coefficients : ndarray of shape (n_features + 1,)
+        The coefficients.
+    factor : float
+        Factor of the given coefficients; NaN where the start is not a multiple of them.
+
     Raises
     ------
     InfeasibleConstraintsError
         If no coefficients were found, with the constraints in conflict.
     """
     if given is not None:
-        factor = find_factor(problem, model.scores(given), method.losses)
+        factor = find_factor(problem, model.scores(given))
         if factor is not None:
-            return Start(factor * given, factor)
+            return factor * given, factor
     constant = np.zeros(model.n_features + 1)
     interval = problem.feasible_shares()
     if interval is not None:
         constant[-1] = np.clip(0.5, *interval) - 0.5
-        return Start(constant)
+        return constant, np.nan
     constant[-1] = problem.least_violating_share() - 0.5
-    return _lower_violation(problem, model, method, constant)
+    return _lower_violation(problem, model, method, constant), np.nan
 
 
-def find_factor(problem: RateProblem, scores: Float, losses: Losses) -> float | None:
+def find_factor(problem: RateProblem, scores: Float) -> float | None:
     """Find the factor of given scores that a start is multiplied by; None if there is none."""
     best, most_moving = None, 0.0
     for factor in sorted(FACTORS, key=lambda factor: abs(np.log(factor))):
         z = factor * scores
-        if (problem.violations(losses.values(problem, z)) > FEASIBLE).any():
+        if (problem.violations(problem.bound_values(z)) > FEASIBLE).any():
             continue
         moving = float((np.abs(z) <= 0.5).mean())
         if moving >= 0.1:  # A start moves if a tenth of the rows is within the ramp.
@@ -729,7 +671,7 @@ def find_factor(problem: RateProblem, scores: Float, losses: Losses) -> float | 
 
 def _lower_violation(
     problem: RateProblem, model: Any, method: MajorizationMinimization, constant: Float
-) -> Start:
+) -> Float:
     """Take steps without an objective until the constraints are met, or the violation is still."""
     search = replace(method.search, limit=PRICE, max_limit=PRICE)
     priced = replace(
@@ -738,9 +680,9 @@ def _lower_violation(
     steps = priced.iterate(problem.without_objective(), model, constant)
     last = next(steps)
     # Steps that lower the largest violation.
-    for n_iter, step in enumerate(islice(steps, 100), 1):
+    for step in islice(steps, 100):
         if step.violation <= 0:
-            return Start(step.coefficients, n_iter=n_iter)
+            return step.coefficients
         is_still = last.violation - step.violation <= method.tol * step.violation
         last = step
         if search.is_over():

@@ -110,7 +110,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -152,27 +152,6 @@ class PairRule:
     bound: float
     name: str = ""
 
-    def negated_terms(self) -> frozenset[PairTerm]:
-        """Negate the terms: those of a rule that bounds the same sum from below."""
-        return frozenset(PairTerm(-c, upper, lower) for c, upper, lower in self.terms)
-
-
-def bound_difference(
-    first: tuple[int, int], second: tuple[int, int], bound: float, name: str = ""
-) -> list[PairRule]:
-    """Write ``|AUC(first) - AUC(second)| <= bound`` as two rules; (2) of the paper.
-
-    Parameters
-    ----------
-    first, second : (U, V). Columns of `members`.
-    bound : Largest absolute difference.
-    name : How the difference is called in reports.
-    """
-    return [
-        PairRule((PairTerm(sign, *first), PairTerm(-sign, *second)), bound, name)
-        for sign in (1.0, -1.0)
-    ]
-
 
 def density_ratios(members: Float) -> Float:
     """Divide the weights of rows in sets by their mean, so that each column has the mean one.
@@ -203,22 +182,6 @@ def density_ratios(members: Float) -> Float:
 
 
 OBJECTIVE = PairRule((PairTerm(-1.0, POSITIVES, NEGATIVES),), 0.0)
-
-
-class Moments(NamedTuple):
-    """Moments of scores in each set, means over rows of ``e_U h^j``; (n_sets,) each.
-
-    Over all rows `mass` is one. Over a batch it is not.
-    """
-
-    mass: Float
-    first: Float
-    second: Float
-
-    @property
-    def variance(self) -> Float:
-        """Variance of the scores in each set, given all rows."""
-        return self.second - self.first**2
 
 
 Scalars: TypeAlias = tuple[Float, Float, Float]  # a, b and alpha of each pair of sets.
@@ -287,17 +250,14 @@ class SquareSurrogate:
         """Number of functions, the objective and the rules."""
         return self.limits.size
 
-    @property
-    def n_pairs(self) -> int:
-        """Number of pairs of sets."""
-        return self.owner.size
-
     def sum_by_function(self, values: Float) -> Float:
         """Add up values of pairs for each function; (n_pairs,) to (n_functions,)."""
         return np.bincount(self.owner, values, self.n_functions).astype(np.float64)
 
-    def moments(self, scores: Float, ratios: Float) -> Moments:
-        """Compute the moments of scores in each set.
+    def moments(self, scores: Float, ratios: Float) -> Float:
+        """Compute the means over rows of ``e_U``, ``e_U h`` and ``e_U h^2``; (3, n_sets).
+
+        The first ones are one over all rows, and not over a batch.
 
         Parameters
         ----------
@@ -305,21 +265,22 @@ class SquareSurrogate:
         ratios : (n, n_sets). Density ratios ``e_U`` of the rows.
         """
         powers = np.stack([np.ones_like(scores), scores, scores**2])
-        return Moments(*(powers @ ratios / scores.size))
+        return np.asarray(powers @ ratios / scores.size)
 
-    def values(self, moments: Moments) -> Float:
+    def values(self, moments: Float) -> Float:
         """Compute the functions at the best scalars, given moments of all rows; (n_functions,)."""
-        mean, variance = moments.first, moments.variance
+        _, mean, square = moments
+        variance = square - mean**2
         shift = mean[self.upper] - mean[self.lower] - self.c2
         spread = variance[self.upper] + variance[self.lower]
         return self.sum_by_function(self.curvature * (spread + shift**2))
 
-    def best_scalars(self, moments: Moments) -> Scalars:
+    def best_scalars(self, moments: Float) -> Scalars:
         """Compute the optimal scalars of Lemma 1, given moments of all rows."""
-        a, b = moments.first[self.upper], moments.first[self.lower]
+        a, b = moments[1, self.upper], moments[1, self.lower]
         return a, b, np.sqrt(self.curvature) * (a - b)
 
-    def saddle_terms(self, moments: Moments, a: Float, b: Float) -> tuple[Float, Float]:
+    def saddle_terms(self, moments: Float, a: Float, b: Float) -> tuple[Float, Float]:
         """Compute F of each function, and G of each pair, as means over rows; (26).
 
         Returns
@@ -358,83 +319,62 @@ class SquareSurrogate:
         constant -= np.bincount(self.lower, dual + slope * (b - self.c2), n)
         return scores * (ratios @ curvature) + ratios @ constant
 
-    def scalar_gradient(self, moments: Moments, share: Float, scalars: Scalars) -> Float:
+    def scalar_gradient(self, moments: Float, share: Float, scalars: Scalars) -> Float:
         """Compute the derivatives by a and b, one after the other; (2 * n_pairs,)."""
         slope = -2 * share[self.owner] * self.curvature
-        by_a = slope * (moments.first[self.upper] - scalars[0] * moments.mass[self.upper])
-        by_b = slope * (moments.first[self.lower] - scalars[1] * moments.mass[self.lower])
+        mass, first, _ = moments
+        by_a = slope * (first[self.upper] - scalars[0] * mass[self.upper])
+        by_b = slope * (first[self.lower] - scalars[1] * mass[self.lower])
         return np.concatenate([by_a, by_b])
 
 
-class Optimum(NamedTuple):
-    """Solution of the surrogate problem.
+Quadratics: TypeAlias = tuple[Float, Float, Float]  # Q_o, q_o and k_o of all functions.
+
+
+def quadratics_of(surrogate: SquareSurrogate, X: Any, ratios: Float) -> Quadratics:
+    """Write the functions of a linear score w as ``w' Q_o w - 2 q_o' w + k_o``.
 
     Parameters
     ----------
-    weights : (n_features,). The weights w.
-    multipliers : (n_rules,). Multipliers of the rules.
-    values : (n_functions,). The functions at w.
+    surrogate : SquareSurrogate
+        Functions of the scores.
+    X : ndarray or sparse array of shape (n_samples, n_features)
+        Features. Those that are not sparse are centred.
+    ratios : ndarray of shape (n_samples, n_sets)
+        Density ratios.
+
+    Returns
+    -------
+    Q, q, k : ndarray of shape (n_functions, n, n), (n_functions, n) and (n_functions,)
     """
-
-    weights: Float
-    multipliers: Float
-    values: Float
-
-
-@dataclass(frozen=True, eq=False)
-class Quadratics:
-    """Functions ``w' Q_o w - 2 q_o' w + k_o`` of weights w.
-
-    Parameters
-    ----------
-    Q : (n_functions, n, n).
-    q : (n_functions, n).
-    k : (n_functions,).
-    """
-
-    Q: Float
-    q: Float
-    k: Float
-
-    @classmethod
-    def of(cls, surrogate: SquareSurrogate, X: Any, ratios: Float) -> Quadratics:
-        """Compute the functions of a linear score from the moments of features in the sets.
-
-        Parameters
-        ----------
-        surrogate : SquareSurrogate
-            Functions of the scores.
-        X : ndarray or sparse array of shape (n_samples, n_features)
-            Features. Those that are not sparse are centred.
-        ratios : ndarray of shape (n_samples, n_sets)
-            Density ratios.
-        """
-        X = X if sparse.issparse(X) else X - X.mean(axis=0)
-        n, d = X.shape
-        mean = (X.T @ ratios).T / n
-        Q = np.zeros((surrogate.n_functions, d, d))
-        q = np.zeros((surrogate.n_functions, d))
-        table: Any = X
-        multiply = table.multiply if sparse.issparse(X) else table.__mul__
-        covariance = []
-        for column, m in zip(ratios.T, mean, strict=True):
-            moment: Any = multiply(column[:, None]).T @ X
-            dense = moment.toarray() if sparse.issparse(X) else moment
-            covariance.append(dense / n - np.outer(m, m))
-        pairs = (surrogate.owner, surrogate.upper, surrogate.lower, surrogate.curvature)
-        for o, upper, lower, c in zip(*pairs, strict=True):
-            difference = mean[upper] - mean[lower]
-            outer = np.outer(difference, difference)
-            Q[o] += c * (covariance[upper] + covariance[lower] + outer)
-            q[o] += c * surrogate.c2 * difference
-        return cls(Q, q, surrogate.sum_by_function(surrogate.curvature) * surrogate.c2**2)
-
-    def values(self, w: Float) -> Float:
-        """Compute the functions at weights w; (n_functions,)."""
-        return np.asarray(self.Q @ w @ w - 2 * self.q @ w + self.k)
+    X = X if sparse.issparse(X) else X - X.mean(axis=0)
+    n, d = X.shape
+    mean = (X.T @ ratios).T / n
+    Q = np.zeros((surrogate.n_functions, d, d))
+    q = np.zeros((surrogate.n_functions, d))
+    table: Any = X
+    multiply = table.multiply if sparse.issparse(X) else table.__mul__
+    covariance = []
+    for column, m in zip(ratios.T, mean, strict=True):
+        moment: Any = multiply(column[:, None]).T @ X
+        dense = moment.toarray() if sparse.issparse(X) else moment
+        covariance.append(dense / n - np.outer(m, m))
+    pairs = (surrogate.owner, surrogate.upper, surrogate.lower, surrogate.curvature)
+    for o, upper, lower, c in zip(*pairs, strict=True):
+        difference = mean[upper] - mean[lower]
+        outer = np.outer(difference, difference)
+        Q[o] += c * (covariance[upper] + covariance[lower] + outer)
+        q[o] += c * surrogate.c2 * difference
+    return Q, q, surrogate.sum_by_function(surrogate.curvature) * surrogate.c2**2
 
 
-def find_optimum(surrogate: SquareSurrogate, X: Any, ratios: Float) -> Optimum:
+def evaluate_quadratics(quadratics: Quadratics, w: Float) -> Float:
+    """Compute the functions at weights w; (n_functions,)."""
+    Q, q, k = quadratics
+    return np.asarray(Q @ w @ w - 2 * q @ w + k)
+
+
+def find_optimum(surrogate: SquareSurrogate, X: Any, ratios: Float) -> tuple[Float, Float, Float]:
     """Solve the surrogate problem of a linear score.
 
     Parameters
@@ -448,48 +388,53 @@ def find_optimum(surrogate: SquareSurrogate, X: Any, ratios: Float) -> Optimum:
 
     Returns
     -------
-    Optimum
+    weights : ndarray of shape (n_features,)
+        The weights w.
+    multipliers : ndarray of shape (n_rules,)
+        Multipliers of the rules.
+    values : ndarray of shape (n_functions,)
+        The functions at w.
 
     Raises
     ------
     ValueError
         If no weights meet the surrogate rules.
     """
-    quadratics = Quadratics.of(surrogate, X, ratios)
+    Q, q, k = quadratics = quadratics_of(surrogate, X, ratios)
     # In these coordinates Q_0 is the identity. It has the range of all Q_o, for every row is in
     # one of the sets of the objective.
-    values, vectors = np.linalg.eigh(quadratics.Q[0])
+    values, vectors = np.linalg.eigh(Q[0])
     is_kept = values > values.size * np.finfo(float).eps * values[-1]
     T = vectors[:, is_kept] / np.sqrt(values[is_kept])
-    in_z = Quadratics(T.T @ quadratics.Q @ T, quadratics.q @ T, quadratics.k)
+    in_z = T.T @ Q @ T, q @ T, k
     multipliers = np.zeros(surrogate.n_functions - 1)
     if multipliers.size:
         multipliers = _maximise_dual(in_z, surrogate.limits)
     w = T @ _differentiate_dual(in_z, surrogate.limits, multipliers)[0]
-    return Optimum(w, multipliers, quadratics.values(w))
+    return w, multipliers, evaluate_quadratics(quadratics, w)
 
 
 def _differentiate_dual(
     quadratics: Quadratics, limits: Float, multipliers: Float
 ) -> tuple[Float, float, Float, Float]:
     """Minimise the Lagrangian; return the minimiser, its value, the gradient and the curvature."""
-    weight = np.append(1.0, multipliers)
-    M = np.tensordot(weight, quadratics.Q, axes=1)
-    z = np.asarray(np.linalg.solve(M, weight @ quadratics.q), dtype=np.float64)
-    violation = quadratics.values(z) - limits
-    J = 2 * (quadratics.Q[1:] @ z - quadratics.q[1:])
+    weight, (Q, q, _) = np.append(1.0, multipliers), quadratics
+    M = np.tensordot(weight, Q, axes=1)
+    z = np.asarray(np.linalg.solve(M, weight @ q), dtype=np.float64)
+    violation = evaluate_quadratics(quadratics, z) - limits
+    J = 2 * (Q[1:] @ z - q[1:])
     curvature = np.asarray(J @ np.linalg.solve(M, J.T) / 2, dtype=np.float64)
     return z, float(weight @ violation), violation[1:], curvature
 
 
 def _maximise_dual(quadratics: Quadratics, limits: Float) -> Float:
     """Maximise the dual function over non-negative multipliers."""
-    multipliers = np.zeros(limits.size - 1)
+    n = limits.size - 1
+    multipliers = np.zeros(n)
     _, value, gradient, S = _differentiate_dual(quadratics, limits, multipliers)
     # Newton steps; a few dozen reach the precision of doubles.
     for _ in range(200):
         # Maximise the quadratic model of the dual function over non-negative multipliers.
-        n = limits.size - 1
         ridge = np.finfo(float).eps * max(np.trace(S), np.finfo(float).tiny)
         root = np.linalg.cholesky(S + 10 * n * ridge * np.eye(n)).T
         aim = root @ multipliers + np.linalg.solve(root.T, gradient)
@@ -511,78 +456,26 @@ def _maximise_dual(quadratics: Quadratics, limits: Float) -> Float:
     return multipliers
 
 
-class ScoreFunction(Protocol):
-    """Scores of rows as a differentiable function of parameters."""
+class Iterate(NamedTuple):
+    """A point of the saddle problem: the primal variable x, and the dual variable y.
 
-    def scores(self, parameters: Float, X: Array) -> Float:
-        """Compute the score of each row; (n,)."""
+    Parameters
+    ----------
+    parameters : Parameters of the score.
+    scalars : (2 * n_pairs,). All a and b, one after the other.
+    share : (n_functions,). Dual shares of the functions.
+    alpha : (n_pairs,). Dual scalars of the pairs.
+    """
 
-    def pull_back(self, parameters: Float, X: Array, rows: Float) -> Float:
-        """Compute the sum over rows of ``rows[i]`` times the gradient of score i."""
-
-
-class Dual(NamedTuple):
-    """Dual variable y: shares of the functions, and scalars alpha of the pairs."""
-
+    parameters: Float
+    scalars: Float
     share: Float
     alpha: Float
 
 
 @dataclass(frozen=True, eq=False)
-class DualGeometry:
-    """The set Y with its distance, in which dual steps have a closed form.
-
-    Parameters
-    ----------
-    owner : (n_pairs,). Function of each pair, in ascending order.
-    n_functions : Number of functions, the objective included.
-    interval : Largest absolute value I of the scalars alpha.
-    """
-
-    owner: Codes
-    n_functions: int
-    interval: float
-
-    @cached_property
-    def entropy_weight(self) -> float:
-        """Coefficient C of the entropy."""
-        p = np.bincount(self.owner).max()
-        return float(2 * (1 + np.sqrt(p) * self.interval) ** 2)
-
-    def start(self) -> Dual:
-        """Make the centre of Y: equal shares, and scalars of zero."""
-        share = np.full(self.n_functions, 1 / self.n_functions)
-        return Dual(share, np.zeros(self.owner.size))
-
-    def ascend(self, y: Dual, u: Float, v: Float, step: float) -> Dual:
-        """Maximise ``<(u, v), y> - d_y(y) - V_y(y, y_t) / step``; (29), Lemma 3.
-
-        Parameters
-        ----------
-        y : Current point y_t.
-        u : (n_functions,). Coefficients of the shares.
-        v : (n_pairs,). Coefficients of ``share * alpha``.
-        step : Step size tau.
-        """
-        best = (step * v / 2 + y.alpha) / (1 + step)
-        alpha = np.clip(best, -self.interval, self.interval)
-        gain = alpha * v - alpha**2 - (alpha - y.alpha) ** 2 / step
-        total = np.bincount(self.owner, gain, self.n_functions) + u
-        share = softmax(np.log(y.share) + total * step / self.entropy_weight)
-        # A share of zero would never grow again.
-        share = np.maximum(share, 1e-12)
-        return Dual(share / share.sum(), alpha)
-
-    def largest_value(self, u: Float, v: Float) -> float:
-        """Compute the maximum over Y of ``<(u, v), y> - d_y(y)``; Lemma 4."""
-        alpha = np.clip(v / 2, -self.interval, self.interval)
-        gain = np.bincount(self.owner, alpha * v - alpha**2, self.n_functions)
-        return float((u + gain).max())
-
-
-@dataclass(frozen=True, eq=False)
 class SaddleProblem:
-    """The functions, the score, the geometry and the step sizes of a saddle problem.
+    """The functions, the score, the dual set Y and the step sizes of a saddle problem.
 
     Step sizes fall with the root of the number of steps; (31). Steps are counted in rows, so that
     batches of any size can be mixed: a step of b rows after n others is ``b / batch_size / sqrt(n
@@ -592,8 +485,10 @@ class SaddleProblem:
     Parameters
     ----------
     surrogate : Functions of the scores.
-    score : Scores as a function of parameters.
-    geometry : Geometry of the dual.
+    score : Scores of rows as a differentiable function of parameters. It has
+        ``scores(parameters, X)``, (n,), and ``pull_back(parameters, X, rows)``, the sum over rows
+        of ``rows[i]`` times the gradient of score i.
+    interval : Largest absolute value I of the scalars alpha.
     primal_step : Step size of the first full batch in a, b and normalised parameters.
     dual_step : Dual step size of the first full batch, in units of the entropy's coefficient.
     scale : Divisor of the primal step in the parameters of the score: the mean squared norm of the
@@ -603,20 +498,54 @@ class SaddleProblem:
     """
 
     surrogate: SquareSurrogate
-    score: ScoreFunction
-    geometry: DualGeometry
+    score: Any
+    interval: float
     primal_step: float
     dual_step: float
     scale: float
     batch_size: int
     proximal_weight: float = 0.0
 
+    @cached_property
+    def entropy_weight(self) -> float:
+        """Coefficient C of the entropy."""
+        p = np.bincount(self.surrogate.owner).max()
+        return float(2 * (1 + np.sqrt(p) * self.interval) ** 2)
 
-class Primal(NamedTuple):
-    """Primal variable x: parameters of the score, and all a and b one after the other."""
+    def start(self, parameters: Float, scalars: Float | None = None) -> Iterate:
+        """Make an iterate whose dual variable is the centre of Y: equal shares, and zeros."""
+        n, n_pairs = self.surrogate.n_functions, self.surrogate.owner.size
+        scalars = np.zeros(2 * n_pairs) if scalars is None else scalars
+        return Iterate(parameters, scalars, np.full(n, 1 / n), np.zeros(n_pairs))
 
-    parameters: Float
-    scalars: Float
+    def ascend(self, y: Iterate, u: Float, v: Float, step: float) -> tuple[Float, Float]:
+        """Maximise ``<(u, v), y> - d_y(y) - V_y(y, y_t) / step``; (29), Lemma 3.
+
+        Parameters
+        ----------
+        y : Current point y_t.
+        u : (n_functions,). Coefficients of the shares.
+        v : (n_pairs,). Coefficients of ``share * alpha``.
+        step : Step size tau.
+
+        Returns
+        -------
+        share, alpha : The dual variable of the next iterate.
+        """
+        best = (step * v / 2 + y.alpha) / (1 + step)
+        alpha = np.clip(best, -self.interval, self.interval)
+        gain = alpha * v - alpha**2 - (alpha - y.alpha) ** 2 / step
+        total = np.bincount(self.surrogate.owner, gain, y.share.size) + u
+        share = softmax(np.log(y.share) + total * step / self.entropy_weight)
+        # A share of zero would never grow again.
+        share = np.maximum(share, 1e-12)
+        return share / share.sum(), alpha
+
+    def largest_value(self, u: Float, v: Float) -> float:
+        """Compute the maximum over Y of ``<(u, v), y> - d_y(y)``; Lemma 4."""
+        alpha = np.clip(v / 2, -self.interval, self.interval)
+        gain = self.surrogate.sum_by_function(alpha * v - alpha**2)
+        return float((u + gain).max())
 
 
 class MirrorDescent:
@@ -628,30 +557,21 @@ class MirrorDescent:
         Functions, score and step sizes.
     level : float
         The level r.
-    start : Primal
-        First iterate.
-    centre : Primal
-        Centre of the proximal term.
-    dual : Dual, default=None
-        First dual iterate, such as the average of the level before; the centre of Y by default.
+    start : Iterate
+        First iterate, whose dual variable may be the average of the level before.
+    centre : Iterate
+        Centre of the proximal term, in its primal variable.
     """
 
     def __init__(
-        self,
-        problem: SaddleProblem,
-        level: float,
-        start: Primal,
-        centre: Primal,
-        dual: Dual | None = None,
+        self, problem: SaddleProblem, level: float, start: Iterate, centre: Iterate
     ) -> None:
         self.problem, self.level, self.centre = problem, level, centre
-        self.x, self.y = start, problem.geometry.start() if dual is None else dual
+        self.x = start
         self.n_rows = 0
         self._total = self._distance = 0.0
-        self._sum = Primal(np.zeros_like(start.parameters), np.zeros_like(start.scalars))
-        self._u = np.zeros(problem.surrogate.n_functions)
-        self._v = np.zeros(problem.surrogate.n_pairs)
-        self._y = Dual(np.zeros_like(self._u), np.zeros_like(self._v))
+        self._sum = Iterate(*map(np.zeros_like, start))
+        self._u, self._v = np.zeros_like(start.share), np.zeros_like(start.alpha)
 
     def step(self, X: Array, ratios: Float) -> None:
         """Take one step on some rows.
@@ -663,17 +583,17 @@ class MirrorDescent:
         ratios : ndarray of shape (n, n_sets)
             Their density ratios.
         """
-        problem, x, y = self.problem, self.x, self.y
-        surrogate = problem.surrogate
+        problem, x = self.problem, self.x
+        surrogate, score = problem.surrogate, problem.score
         a, b = x.scalars.reshape(2, -1)
-        scores = problem.score.scores(x.parameters, X)
+        scores = score.scores(x.parameters, X)
         moments = surrogate.moments(scores, ratios)
         u, v = surrogate.saddle_terms(moments, a, b)
         u[0] -= self.level
-        scalars: Scalars = a, b, y.alpha
-        rows = surrogate.row_gradient(scores, ratios, y.share, scalars)
-        by_parameters = problem.score.pull_back(x.parameters, X, rows) / scores.size
-        by_scalars = surrogate.scalar_gradient(moments, y.share, scalars)
+        scalars: Scalars = a, b, x.alpha
+        rows = surrogate.row_gradient(scores, ratios, x.share, scalars)
+        by_parameters = score.pull_back(x.parameters, X, rows) / scores.size
+        by_scalars = surrogate.scalar_gradient(moments, x.share, scalars)
 
         size = problem.batch_size
         decay = scores.size / size / float(np.sqrt(self.n_rows / size + 1))
@@ -681,18 +601,20 @@ class MirrorDescent:
         self._total += decay
         self._u += decay * u
         self._v += decay * v
-        for total, part in zip((*self._sum, *self._y), (*x, *y), strict=True):
+        for total, part in zip(self._sum, x, strict=True):
             total += decay * part
         if problem.proximal_weight:
-            parts = zip(x, self.centre, strict=True)
+            parts = zip(x[:2], self.centre[:2], strict=True)
             self._distance += decay * sum(((own - c) ** 2).sum() for own, c in parts)
         primal = problem.primal_step * decay
         parameters = self._descend(0, by_parameters, primal / problem.scale)
         a_and_b = self._descend(1, by_scalars, primal)
-        interval = problem.geometry.interval
-        self.x = Primal(parameters, np.clip(a_and_b, -interval, interval))
-        dual = problem.dual_step * problem.geometry.entropy_weight * decay
-        self.y = problem.geometry.ascend(y, u, v, dual)
+        dual = problem.dual_step * problem.entropy_weight * decay
+        self.x = Iterate(
+            parameters,
+            np.clip(a_and_b, -problem.interval, problem.interval),
+            *problem.ascend(x, u, v, dual),
+        )
         self.n_rows += scores.size
 
     def _descend(self, part: int, gradient: Float, step: float) -> Float:
@@ -701,42 +623,15 @@ class MirrorDescent:
         return (self.x[part] - step * gradient + weight * self.centre[part]) / (1 + weight)
 
     @property
-    def average(self) -> Primal:
+    def average(self) -> Iterate:
         """Average of the iterates, the point that the oracle returns."""
-        return Primal(*(part / self._total for part in self._sum))
-
-    @property
-    def average_dual(self) -> Dual:
-        """Average of the dual iterates, of the shares and of the scalars."""
-        return Dual(*(part / self._total for part in self._y))
+        return Iterate(*(part / self._total for part in self._sum))
 
     @property
     def upper_bound(self) -> float:
         """Stochastic upper bound U of H(r); (30), Lemma 4."""
-        value = self.problem.geometry.largest_value(self._u / self._total, self._v / self._total)
+        value = self.problem.largest_value(self._u / self._total, self._v / self._total)
         return value + self.problem.proximal_weight / 2 * self._distance / self._total
-
-
-@dataclass(frozen=True)
-class LevelSchedule:
-    """When levels end, and where the next one lies.
-
-    Parameters
-    ----------
-    rows_per_level : Rows, with repetition, of one call of the oracle.
-    batch_size : Rows of one step.
-    theta : Divisor of the move from one level to the next.
-    tol : Distance of the upper bound from zero at which the search ends.
-    max_levels : Most levels.
-    relative_tol : Share of the first upper bound, over theta, at which the search ends instead.
-    """
-
-    rows_per_level: int
-    batch_size: int
-    theta: float
-    tol: float
-    max_levels: int
-    relative_tol: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -749,28 +644,27 @@ class Level:
     level : The level r.
     upper_bound : Stochastic upper bound U of H(r).
     point : Average of the iterates.
-    share : (n_functions,). Average shares of the objective and the rules.
     n_rows : Rows that were read so far, with repetition.
     distance : Distance of the point from the centre of the proximal term.
     proximal_point : Number of the proximal problem that the level is of; see
-        :func:`follow_proximal_points`.
+        :func:`follow_levels`.
     """
 
     number: int
     level: float
     upper_bound: float
-    point: Primal
-    share: Float
+    point: Iterate
     n_rows: int
     distance: float
     proximal_point: int = 0
 
     @property
     def multipliers(self) -> Float:
-        """Multipliers of the rules, their shares over that of the objective."""
-        return np.asarray(self.share[1:] / self.share[0])
+        """Multipliers of the rules, their average shares over that of the objective."""
+        return np.asarray(self.point.share[1:] / self.point.share[0])
 
 
+@dataclass(eq=False)
 class LevelSetSearch:
     """The feasible level-set method, which reads rows in any order.
 
@@ -778,35 +672,46 @@ class LevelSetSearch:
     ----------
     problem : SaddleProblem
         Functions, score and step sizes.
-    schedule : LevelSchedule
-        Lengths of the levels, and the stopping rule.
-    start : Primal
+    start : Iterate
         First iterate, and centre of the proximal term.
     level : float
         First level, above the optimum.
+    rows_per_level : int
+        Rows, with repetition, of one call of the oracle.
+    theta : float
+        Divisor of the move from one level to the next.
+    tol : float
+        Distance of the upper bound from zero at which the search ends.
+    max_levels : int
+        Most levels.
+    relative_tol : float, default=None
+        Share of the first upper bound, over theta, at which the search ends instead.
     """
 
-    def __init__(
-        self, problem: SaddleProblem, schedule: LevelSchedule, start: Primal, level: float
-    ) -> None:
-        self.problem, self.schedule, self.centre = problem, schedule, start
+    problem: SaddleProblem
+    start: Iterate
+    level: float
+    rows_per_level: int
+    theta: float
+    tol: float
+    max_levels: int
+    relative_tol: float | None = None
+
+    def __post_init__(self) -> None:
         self.levels: list[Level] = []
         self.n_rows = 0
-        self.oracle = MirrorDescent(problem, level, start, start)
-        self._left = schedule.rows_per_level
+        self.oracle = MirrorDescent(self.problem, self.level, self.start, self.start)
 
     @property
     def is_over(self) -> bool:
         """Whether the upper bound has come close to zero, or all levels are done."""
-        if len(self.levels) >= self.schedule.max_levels:
-            return True
-        bounds = [level.upper_bound for level in self.levels]
-        if not bounds:
+        if not self.levels:
             return False
-        schedule = self.schedule
-        if schedule.relative_tol is None:
-            return bounds[-1] >= -schedule.tol
-        return bounds[-1] >= schedule.relative_tol * bounds[0] / schedule.theta
+        first, last = self.levels[0].upper_bound, self.levels[-1].upper_bound
+        is_close = last >= -self.tol
+        if self.relative_tol is not None:
+            is_close = last >= self.relative_tol * first / self.theta
+        return is_close or len(self.levels) >= self.max_levels
 
     def update(self, X: Array, ratios: Float) -> Level | None:
         """Take one step on some rows; return the level that it ends, if it ends one.
@@ -826,25 +731,21 @@ class LevelSetSearch:
         oracle = self.oracle
         oracle.step(X, ratios)
         self.n_rows += X.shape[0]
-        self._left -= X.shape[0]
-        if self._left > 0:
+        if oracle.n_rows < self.rows_per_level:
             return None
-        bound = oracle.upper_bound
+        bound, point = oracle.upper_bound, oracle.average
         if not np.isfinite(bound):
             raise FloatingPointError(
                 f"stochastic mirror descent diverged with learning_rate="
                 f"{self.problem.primal_step!r}: give a smaller learning_rate."
             )
-        point, dual = oracle.average, oracle.average_dual
-        distance = float(np.linalg.norm(np.concatenate(point) - np.concatenate(self.centre)))
-        done = Level(
-            len(self.levels), oracle.level, bound, point, dual.share, self.n_rows, distance
-        )
+        moved = np.concatenate(point[:2]) - np.concatenate(self.start[:2])
+        distance = float(np.linalg.norm(moved))
+        done = Level(len(self.levels), oracle.level, bound, point, self.n_rows, distance)
         self.levels.append(done)
         # Move to the next level; Algorithm 1.
-        level = oracle.level + bound / (2 * self.schedule.theta)
-        self.oracle = MirrorDescent(self.problem, level, done.point, self.centre, dual)
-        self._left = self.schedule.rows_per_level
+        level = oracle.level + bound / (2 * self.theta)
+        self.oracle = MirrorDescent(self.problem, level, point, self.start)
         return done
 
 
@@ -859,68 +760,38 @@ def shuffled_batches(
 
 
 def follow_levels(
-    search: LevelSetSearch, X: Array, ratios: Float, batches: Iterator[Array]
+    search: LevelSetSearch, X: Array, ratios: Float, batches: Iterator[Array], n_points: int = 1
 ) -> Iterator[Level]:
-    """Run the level-set method on rows in memory, and yield each level.
+    """Run the level-set method on rows in memory, and yield each level; Algorithm 3.
+
+    With more than one proximal problem, the centre moves to the last point of each. The returned
+    point of the paper is drawn from the solutions of all proximal problems. Here all levels are
+    candidates.
 
     Parameters
     ----------
     search : LevelSetSearch
-        The method.
+        The method, from a first centre that is feasible.
     X : array of shape (n_samples, n_features)
         Features.
     ratios : ndarray of shape (n_samples, n_sets)
         Density ratios.
     batches : iterator of ndarray
         Positions of the rows of each step.
-    """
-    while not search.is_over:
-        rows = next(batches)
-        level = search.update(X[rows], ratios[rows])
-        if level is not None:
-            yield level
-
-
-def follow_proximal_points(
-    problem: SaddleProblem,
-    schedule: LevelSchedule,
-    start: Primal,
-    n_points: int,
-    rows: tuple[Array, Float],
-    batches: Iterator[Array],
-    first_level: float | None = None,
-) -> Iterator[Level]:
-    """Run the proximal point method about the level-set method, and yield each level; Algorithm 3.
-
-    The returned point of the paper is drawn from the solutions of all proximal problems. Here all
-    levels are candidates.
-
-    Parameters
-    ----------
-    problem : SaddleProblem
-        Functions, score and step sizes, with the weight of the proximal term.
-    schedule : LevelSchedule
-        Levels of each proximal problem.
-    start : Primal
-        First centre, a point that is feasible.
-    n_points : int
+    n_points : int, default=1
         Number of proximal problems.
-    rows : tuple of arrays
-        Features and density ratios of the rows.
-    batches : iterator of ndarray
-        Positions of the rows of each step.
-    first_level : float, default=None
-        First level of the first proximal problem.
     """
-    centre, number, n_rows, level = start, 0, 0, first_level
+    problem, number, n_rows = search.problem, 0, 0
     for s in range(n_points):
-        if level is None:  # The objective at the centre, the best scalars given.
-            X, ratios = rows
-            moments = problem.surrogate.moments(problem.score.scores(centre.parameters, X), ratios)
-            level = float(problem.surrogate.values(moments)[0])
-        search, level = LevelSetSearch(problem, schedule, centre, level), None
-        for done in follow_levels(search, *rows, batches):
-            yield replace(done, number=number, n_rows=n_rows + done.n_rows, proximal_point=s)
-            number += 1
+        while not search.is_over:
+            rows = next(batches)
+            level = search.update(X[rows], ratios[rows])
+            if level is not None:
+                yield replace(level, number=number, n_rows=n_rows + level.n_rows, proximal_point=s)
+                number += 1
         n_rows += search.n_rows
-        centre = done.point
+        # The next problem begins at the objective of its centre, the best scalars given.
+        centre = problem.start(*search.levels[-1].point[:2])
+        moments = problem.surrogate.moments(problem.score.scores(centre.parameters, X), ratios)
+        first = float(problem.surrogate.values(moments)[0])
+        search = replace(search, start=centre, level=first)

@@ -117,7 +117,15 @@ def _tables(cells: Cells, column: Codes, width: int) -> Float:
     """Add up weights, squares and numbers of rows by cell and column; (3, n_cells, width)."""
     w = cells.rows.weight
     of_rows = [None] if w is None else [w, w * w, w > 0]
-    tables = sum_by_column(cells, column, width, of_rows)
+    places = [view.codes * width + column for view in cells.views]
+
+    def add(x: Values) -> Float:
+        table = np.zeros(len(cells) * width)
+        for place in places:
+            table += np.bincount(place, x, table.size)
+        return table.reshape(-1, width)
+
+    tables = sum_over_machines(add, of_rows, cells.communicator)
     tables = np.broadcast_to(tables, (3, len(cells), width))
     if not cells.has_amounts:
         return tables
@@ -129,32 +137,6 @@ def _tables(cells: Cells, column: Codes, width: int) -> Float:
             for table, x in zip(tables, (weighed, weighed**2, weighed > 0), strict=True):
                 table[view.cells] = np.bincount(at, x, len(view) * width).reshape(-1, width)
     return tables
-
-
-def sum_by_column(cells: Cells, column: Codes, width: int, values: Sequence[Values]) -> Float:
-    """Add up values of rows by cell and by a column of each row, over all machines.
-
-    Parameters
-    ----------
-    column : ndarray of int, shape (n_samples,)
-        Column of each row, below `width`, such as the class that it is decided as.
-    values : sequence of ndarray or None
-        As for :func:`~gbm_constrained.data.exact_sums.sum_over_machines`.
-
-    Returns
-    -------
-    ndarray of shape (n_values, n_cells, width)
-    """
-    places = [view.codes * width + column for view in cells.views]
-
-    def add(x: Values) -> Float:
-        table = np.zeros(len(cells) * width)
-        for place in places:
-            table += np.bincount(place, x, table.size)
-        return table
-
-    found = sum_over_machines(add, values, cells.communicator)
-    return found.reshape(len(values), len(cells), width)
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,7 +45,7 @@ from gbm_constrained.constraints.comparisons import Each, Gap, GapNorm, Grouped,
 from gbm_constrained.constraints.presets import CoverageDifference, CoverageDivergence
 from gbm_constrained.constraints.selectors import Term
 from gbm_constrained.data.cells import Cells, View
-from gbm_constrained.data.exact_sums import Values
+from gbm_constrained.data.exact_sums import sum_over_machines
 from gbm_constrained.problem.functionals import MeanResidual, WeightedFraction
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.rows import find_bins
@@ -58,7 +58,6 @@ from gbm_constrained.statistics.counts import (
     effective_rows,
     functionals_of,
     scaled_parts,
-    sum_by_column,
 )
 from gbm_constrained.statistics.influence import Influence
 
@@ -383,7 +382,7 @@ class _CountedConstraint:
         among the 64 largest values: others lie far below.
         """
         f, constraint = self.functionals, self.constraint
-        branches = constraint.branches(range(f.size))
+        branches = constraint.expression.branches(constraint, range(f.size))
         known = [row for row in branches if not np.isnan(f[list(row.at)]).any()]
         known.sort(key=lambda row: -float(row.function.values(f[list(row.at)][:, None])[0]))
         levels = level_of_all(constraint, f.size, self.level), self.level
@@ -406,7 +405,7 @@ class _CountedConstraint:
     def _within_range(self, low: float, high: float) -> Float:
         """Clip an interval to the range; rounding must not leave the value outside."""
         value = self.constraint.value(self.functionals)
-        return np.clip([min(low, value), max(high, value)], *self.constraint.range)
+        return np.clip([min(low, value), max(high, value)], *self.constraint.expression.range)
 
     def _find_difference(self) -> Float | None:
         """Find the interval of the absolute difference of two functionals; None for others."""
@@ -536,7 +535,7 @@ class CalibrationIntervals(SampledIntervals):
         """Find the intervals from mean residuals f and their standard errors."""
         constraint = self.compiled.constraints[j]
         bins = constraint.rates
-        if not constraint.is_calibration:
+        if "residual" not in constraint.kinds:
             return None
         errors = self._standard_errors(j)
         of_residuals = _normal(f, errors, [rate.range for rate in bins], level)
@@ -645,14 +644,15 @@ class MeanIntervals(SampledIntervals):
     def of_constraint(self, j: int, f: Float, level: float) -> tuple[Float, Float] | None:
         """Find the intervals from means f and the covariance of their random errors."""
         constraint = self.compiled.constraints[j]
-        has_values = constraint.has_loss or constraint.has_costs_of_amounts
+        has_values = "loss" in constraint.kinds or constraint.has_costs_of_amounts
         if not np.isfinite(f).all() or not (has_values or self.values is not None):
             return None  # A base set has no rows, or is not known on these rows.
-        if self.cells.communicator.holds_all_rows:
-            influence = self.influence(j)
+        influence, communicator = self.influence(j), self.cells.communicator
+        if communicator.holds_all_rows:
             covariance = influence.T @ influence
         else:
-            covariance = self._covariance_over_machines(j)
+            products = [influence * own[:, None] for own in influence.T]
+            covariance = sum_over_machines(partial(np.sum, axis=0), products, communicator)
         if not np.isfinite(covariance).all():
             return None
         expression, ranges = constraint.expression, [rate.range for rate in constraint.rates]
@@ -715,52 +715,23 @@ class MeanIntervals(SampledIntervals):
         weight = np.ones(len(cells.rows)) if cells.rows.weight is None else cells.rows.weight
         result = np.zeros((len(cells.rows), span.stop - span.start))
         for k, a, term, view, inside, counted in self._terms(j):
-            w = weight if term.event.is_cost else view.weigh(weight)
+            w = weight if term.event.kind == "cost" else view.weigh(weight)
             w = w * inside[view.small_codes]
             if self.values is not None:
                 values: Array = self.values[:, term.event.cost(cells.levels_of(view))[0].argmax()]
-            elif term.event.is_loss:
+            elif term.event.kind == "loss":
                 assert self.loss is not None
                 values = self.loss
             else:
                 values = term.event.cost(cells.levels_of(view))[view.small_codes, self.decided]
             event = np.where(counted[view.small_codes], values, 0.0)
-            if term.event.is_cost:
+            if term.event.kind == "cost":
                 event = view.weigh(event)
-            mean = w @ event / w.sum()
-            result[:, k] += a * w * (event - mean) / w.sum()
+            total, of_events = w.sum(), w @ event
+            if not cells.communicator.holds_all_rows:
+                total, of_events = sum_over_machines(np.sum, [w, w * event], cells.communicator)
+            result[:, k] += a * w * (event - of_events / total) / total
         return result
-
-    def _covariance_over_machines(self, j: int) -> Float:
-        """Compute the products of :meth:`influence` from sums over the rows of all machines.
-
-        The influence of a row with loss e is ``w (constant + slope e)``, with a constant and a
-        slope of its cell and decision. The sums are those of w, w e, w^2, w^2 e and w^2 e^2.
-        """
-        cells, loss, w = self.cells, self.loss, self.cells.rows.weight
-        span = self.compiled.spans[j]
-        assert loss is not None, "amounts are on one machine"
-        assert self.decided is not None
-        values: list[Values] = [None, loss, None, loss, loss**2]
-        if w is not None:
-            values = [w, w * loss, w**2, w**2 * loss, (w * loss) ** 2]
-        moments = sum_by_column(cells, self.decided, cells.classes.size, values)
-        w, we, ww, wwe, wwee = moments[:, cells.views[cells.view_of[j]].cells]
-        constant, slope = np.zeros((2, span.stop - span.start, *w.shape))
-        for k, a, term, view, inside, counted in self._terms(j):
-            event, of_loss = np.zeros((2, *w.shape))
-            if term.event.is_loss:
-                of_loss += counted[:, None]
-            else:
-                event += term.event.cost(cells.levels_of(view)) * counted[:, None]
-            total = w[inside].sum()
-            mean = (event * w + of_loss * we)[inside].sum() / total
-            constant[k, inside] += a * (event - mean)[inside] / total
-            slope[k, inside] += a * of_loss[inside] / total
-        crossed = np.einsum("kcd,lcd,cd->kl", constant, slope, wwe)
-        squares = np.einsum("kcd,lcd,cd->kl", constant, constant, ww)
-        squares += np.einsum("kcd,lcd,cd->kl", slope, slope, wwee)
-        return np.asarray(squares + crossed + crossed.T)
 
 
 def _widening(influence: Float, level: float) -> Float:

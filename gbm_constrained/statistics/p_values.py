@@ -19,11 +19,11 @@ several base sets that of a union bound. Steps are events, and have the exact bi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from math import log, sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -134,32 +134,45 @@ def _p_of_two_binomials(
     return p
 
 
+def _make_upper_limit(block: MeanScore, counts: CellCounts) -> Callable[[Any], Float]:
+    """Make what finds the upper limit of the mean of a score at a level; infinite over no row.
+
+    Rows of unequal weights count as their effective number.
+    """
+    if block.has_equal_weights(counts):
+        n, mean = block.sum(counts.count), block.mean(counts.count)
+        events = block.sum(counts.count, block.reaches(block.high))
+    else:
+        n, mean = block.effective_rows(counts), block.mean(counts.weight)
+        events = n * np.clip((np.nan_to_num(mean) - block.low) / block.width, 0.0, 1.0)
+
+    def find(delta: Any) -> Float:
+        if block.is_binomial:
+            limit = block.low + block.width * upper_limit(events, n, delta)
+        else:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                limit = mean + block.width * np.sqrt(-np.log(delta) / (2.0 * n))
+        return np.where(n > 0, np.fmin(limit, block.high), np.inf)
+
+    return find
+
+
 def _p_of_union(blocks: Sequence[MeanScore], bound: float, counts: CellCounts) -> Float:
     """Compute the p-value of "the sum of mean scores exceeds a bound" by a union bound.
 
     Weights are equal in each base set. Each mean exceeds its own upper limit with probability
     delta / K at most. If the limits add up to the bound at most, then so do the means.
     """
-    sizes = [block.sum(counts.count) for block in blocks]
-    reached = [block.sum(counts.count, block.reaches(block.high)) for block in blocks]
-    means = [block.mean(counts.count) for block in blocks]
+    limits = [_make_upper_limit(block, counts) for block in blocks]
 
     def excess(log_delta: Float) -> Float:
         delta = np.exp(log_delta) / len(blocks)
-        total = np.full(delta.shape, -bound)
-        for block, n, events, mean in zip(blocks, sizes, reached, means, strict=True):
-            if block.is_binomial:
-                total = total + block.low + block.width * upper_limit(events, n, delta)
-            else:
-                with np.errstate(invalid="ignore", divide="ignore"):
-                    limit = mean + block.width * np.sqrt(-np.log(delta) / (2.0 * n))
-                total = total + np.fmin(limit, block.high)
-        return total
+        return np.asarray(sum((limit(delta) for limit in limits), np.full(delta.shape, -bound)))
 
     # Limits tighten as delta grows: bisection for the smallest one that certifies, down to 1e-15.
-    high = np.zeros(sizes[0].shape)
+    high = np.zeros(counts.weight.shape[:-2])
     low = np.full(high.shape, log(1e-15))
-    possible = (excess(high) <= 0.0) & np.all([n > 0 for n in sizes], axis=0)
+    possible = excess(high) <= 0.0
     high = np.where(excess(low) <= 0.0, low, high)
     for _ in range(45 if possible.any() else 0):
         middle = (low + high) / 2.0
@@ -303,13 +316,13 @@ def find_violated_rows(
     rows, levels = blocks_of_rows(negated), np.broadcast_to(delta, len(compiled)).tolist()
     beyond = np.zeros((*counts.weight.shape[:-2], len(compiled)), dtype=bool)
     room = np.full(beyond.shape, -np.inf)  # Where positive, the exact test may reject.
-    limits = dict[tuple[MeanScore, float], Float]()
+
+    @cache  # Rows share blocks.
+    def upper(block: MeanScore, level: float) -> Float:
+        return _make_upper_limit(block, counts)(level)
 
     def total(blocks: Sequence[MeanScore], level: float) -> Float:
-        for block in blocks:
-            if (block, level) not in limits:
-                limits[block, level] = _upper(block, counts, level)
-        return np.asarray(np.sum([limits[block, level] for block in blocks], axis=0))
+        return np.asarray(np.sum([upper(block, level) for block in blocks], axis=0))
 
     for j, (blocks, bound, level) in enumerate(zip(rows, negated.b.tolist(), levels, strict=True)):
         if not blocks:
@@ -331,29 +344,6 @@ def find_violated_rows(
         p = _p_of_two_binomials(rows[j] or (), negated.b[j], counts, asked[..., j])
         beyond[..., j] |= p <= levels[j]
     return beyond | curved
-
-
-def _upper(block: MeanScore, counts: CellCounts, delta: float) -> Float:
-    """Find the upper limit of the mean of a score at a level; infinite over no row."""
-    weight = block.sum(counts.weight)
-    n = np.where(weight > 0, block.effective_rows(counts), 1.0)
-    mean = np.nan_to_num(block.mean(counts.weight))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = np.clip((mean - block.low) / block.width, 0.0, 1.0)
-    if block.is_binomial:
-        limit = block.low + block.width * upper_limit(share * n, n, delta)
-    else:
-        limit = mean + block.width * np.sqrt(-log(delta) / (2.0 * n))
-    return np.where(weight > 0, np.minimum(limit, block.high), np.inf)
-
-
-class Outside(NamedTuple):
-    """Values of a constraint outside of their stated range."""
-
-    constraint: int  # Position of the constraint.
-    n_rows: int
-    limits: tuple[float, float]
-    observed: tuple[float, float]  # Smallest and largest of the values outside.
 
 
 class _BoundedRow:
@@ -452,7 +442,7 @@ class BoundedMeans:
         """
         shares = (row.shares(values) for row in self._rows.values())
         p = self._test([CellCounts.of_probabilities(self.cells, of_row) for of_row in shares])
-        p[[outside.constraint for outside in self.find_outside(values)]] = 1.0
+        p[[j for j, *_ in self.find_outside(values)]] = 1.0
         return p
 
     def smallest_p_values(self) -> Float:
@@ -503,15 +493,17 @@ class BoundedMeans:
             found[j] = row.unit * np.sqrt(found[j])
         return found
 
-    def find_outside(self, values: Float) -> list[Outside]:
-        """List the constraints with values outside of their stated range."""
-        found = dict[int, Outside]()
+    def find_outside(self, values: Float) -> list[tuple[int, tuple[float, float], Float]]:
+        """List the constraints with values outside of their stated range.
+
+        Each has its position, the range, and the values outside of it.
+        """
+        found = dict[int, tuple[int, tuple[float, float], Float]]()
         for (owner, s), (taken, (low, high)) in self._bounded.items():
             slack, h = 1e-9 * (high - low), values[taken, s]  # The slack is due to rounding.
             h = h[(h < low - slack) | (h > high + slack)]
-            if h.size and owner not in found:
-                observed = float(h.min()), float(h.max())
-                found[owner] = Outside(owner, h.size, (low, high), observed)
+            if h.size:
+                found.setdefault(owner, (owner, (low, high), h))
         return list(found.values())
 
     @cached_property

@@ -469,7 +469,7 @@ class PairIntervals(SampledIntervals):
     def of_constraint(self, j: int, f: Float, level: float) -> tuple[Float, Float] | None:
         """Find the intervals from the estimated pair rates of a constraint."""
         constraint = self.compiled.constraints[j]
-        if not constraint.is_pair:
+        if "pair" not in constraint.kinds:
             return None
         sums = self._sums(j)
         return sums.intervals(level), pair_constraint_interval(constraint, sums, level)
@@ -600,7 +600,7 @@ def _rows_of_pairs(
     rates, _, of_functionals = _list_pair_rates(compiled)
     every = sparse.csr_array(compiled.R @ of_functionals)
     for j, constraint in enumerate(compiled.constraints):
-        if constraint.is_pair and not constraint.is_always_met:
+        if "pair" in constraint.kinds and not constraint.is_always_met:
             rows = np.flatnonzero((compiled.owner == j) & compiled.is_known)
             found = [every[[i]] for i in rows]
             sums = [(PairRates(*(x[row.indices] for x in rates)), row.data) for row in found]

@@ -1,15 +1,8 @@
 """The benchmark of cost: its slopes, and that a run goes on where it was stopped."""
 
-import ast
-from pathlib import Path
-
-import lightgbm
 import numpy as np
 import pytest
 import scale
-import xgboost
-
-import gbm_constrained
 
 
 def test_the_slope_of_a_power_law_is_its_exponent():
@@ -104,13 +97,3 @@ def test_gaps_of_groups_are_measured_out_of_fold(library):
     model.fit(X, y, **further)
     assert model.constraint_report_["rows"][0] == "out of fold"
     assert str(case) == f"{library} 2,000 x 6 dense, 4 binding on groups"
-
-
-def test_parts_of_a_profile_are_functions_that_there_are():
-    folders = [Path(module.__file__).parent for module in (gbm_constrained, xgboost, lightgbm)]
-    folders += [folders[0] / "scorers", *(folder.parent for folder in folders)]
-    for file, function in (key for keys in scale.PARTS.values() for key in keys):
-        paths = [folder / file for folder in folders if (folder / file).exists()]
-        assert paths, file
-        nodes = ast.walk(ast.parse(paths[0].read_text()))
-        assert function in {n.name for n in nodes if isinstance(n, ast.FunctionDef)}

@@ -38,8 +38,9 @@ def plain_scores(adult):
     }
 
 
-@pytest.mark.parametrize(("rule", "label"), [(fpr() <= 0.03, 0), (fnr() <= 0.20, 1)])
-@pytest.mark.parametrize("library", MODELS)
+@pytest.mark.parametrize(
+    ("library", "rule", "label"), [("xgboost", fpr() <= 0.03, 0), ("lightgbm", fnr() <= 0.20, 1)]
+)
 def test_adult(library, rule, label, adult, plain_scores):
     """The training rate is within 0.005 of the bound, at no loss against any threshold."""
     X, y, X_test, y_test = adult

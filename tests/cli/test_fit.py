@@ -93,8 +93,8 @@ def test_progress_names_labels_as_the_report_does(run):
     assert {name for state in seen for name in state.violations.index} == {"fnr('yes') <= 0.001"}
 
 
-@BOTH
-def test_quiet_fits_print_nothing(library, run):
+def test_quiet_fits_print_nothing(run):
+    library = "lightgbm"
     write_rows()
     done = run.fit(library, "--constraint=fnr <= 0.5", "--quiet", table="t.csv")
     assert (done.out, done.err) == ("", "")
@@ -182,8 +182,8 @@ def test_groups_and_histories_are_named_by_the_labels_of_the_table(library, run)
     assert values == [row["constraint"] for row in report["constraints"]]
 
 
-@BOTH
-def test_columns_of_several_roles(library, run):
+def test_columns_of_several_roles(run):
+    library = "lightgbm"
     done = run.fit(
         library, "--sensitive=sex", "--drop=fnlwgt", "--weight=age",
         "--constraint=gap(fpr, by=sex) <= 0.5; each(fpr, by=race) <= 0.5",
@@ -246,9 +246,9 @@ def test_only_classifiers_are_written(library, objective, code, run):
     assert ("is no classifier" in done.err) == (code == 2)
 
 
-@BOTH
-def test_options_of_the_solver_are_parameters(library, run, adult_rows):
+def test_options_of_the_solver_are_parameters(run, adult_rows):
     """A proxy and a name of the solver; the ramp decides otherwise than the default."""
+    library = "lightgbm"
     rule, decided = "gap(selection_rate, by=sex) <= 0.02", {}
     table = adult_rows.iloc[2000:].drop(columns=["income", "old", "y"]).reset_index(drop=True)
     X = table.astype(dict.fromkeys(TEXTS, "category"))

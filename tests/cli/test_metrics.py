@@ -70,8 +70,8 @@ def test_rules_beside_a_model_are_those_of_the_file(library, run):
     assert report["constraints"][0]["value"] == pytest.approx(rates.max() - rates.min())
 
 
-@BOTH
-def test_options_are_those_of_the_objects_of_parameters(library, run):
+def test_options_are_those_of_the_objects_of_parameters(run):
+    library = "xgboost"
     done = run.fit(library, "--maximize=g_mean", "--param=solver__oracle=refit", "--quiet")
     assert done.code == 0, done.err
     loaded = CLASSIFIERS[library]().load_model(MODEL[library])
@@ -122,8 +122,8 @@ def table(run):
     return "t.csv"
 
 
-@BOTH
-def test_a_pair_rate_is_trained_and_audited(library, run, table):
+def test_a_pair_rate_is_trained_and_audited(run, table):
+    library = "lightgbm"
     trained = run.report_of("fit", library, f"--constraint={GAP}", "--sensitive=sex", table=table)
     (constraint,) = trained["constraints"]
     assert constraint["constraint"] == "gap(auc, by='sex') <= 0.3"

@@ -51,9 +51,9 @@ def test_columns_of_large_csv_are_of_one_kind(run):
     assert open_model("model.json").find_categories(zeros)["zip"] == ["010", "A1"]
 
 
-@BOTH
-def test_rows_of_csv_may_end_in_a_comma(library, run):
+def test_rows_of_csv_may_end_in_a_comma(run):
     """For pandas they have an index in front, and each name the values of the next column."""
+    library = "lightgbm"
     for name in ("train.csv", "new.csv"):
         header, *rows = (run.files / name).read_text().splitlines()
         Path(name).write_text("\n".join([header, *(f"{row}," for row in rows)]))
@@ -66,9 +66,9 @@ def test_rows_of_csv_may_end_in_a_comma(library, run):
     assert (audited.out, audited.err) == (whole.out, whole.err)
 
 
-@BOTH
-def test_names_that_several_columns_have_are_refused(library, run):
+def test_names_that_several_columns_have_are_refused(run):
     """Pandas would number them: a second target among the features gives the label away."""
+    library = "lightgbm"
     for name in ("y", "NA", "1"):
         Path("t.csv").write_text(f"{name},y,{name}\n1,0,0\n2,1,1\n")
         done = run.fit(library, table="t.csv")
@@ -80,8 +80,8 @@ def test_names_that_several_columns_have_are_refused(library, run):
     assert run.fit(library, *unnamed, "--quiet", table="t.csv").code == 0
 
 
-@BOTH
-def test_endings_in_capitals_are_the_same_endings(library, run):
+def test_endings_in_capitals_are_the_same_endings(run):
+    library = "lightgbm"
     Path("TRAIN.CSV").write_bytes((run.files / "train.csv").read_bytes())
     capitals = run.fit(library, table="TRAIN.CSV", target="income")
     assert capitals.code == 0

@@ -40,7 +40,7 @@ def test_printing_text_and_pickles(rule, printed, text):
     assert gc.parse_constraint(text) == rule
     assert hash(pickle.loads(pickle.dumps(rule))) == hash(rule)
     assert name_positive_class(rule, "yes") is rule  # The error of both classes is the same.
-    assert rule.is_calibration
+    assert "residual" in rule.kinds
     assert rule.is_of_scores
 
 

@@ -59,7 +59,7 @@ def test_printing_text_and_pickles(rule, printed, text):
     assert paste(rule) == parse_constraint(format_constraint(rule)) == rule
     assert parse_constraint(text) == rule
     assert hash(pickle.loads(pickle.dumps(rule))) == hash(rule)
-    assert rule.is_pair
+    assert "pair" in rule.kinds
     assert rule.is_of_scores
     assert not rule.is_of_predictions
     assert not rule.is_of_labels

@@ -286,15 +286,13 @@ def test_other_moments_are_refused(reductions):
         check_constraints(reductions.BoundedGroupLoss(reductions.ZeroOneLoss()))
 
 
-@pytest.mark.parametrize("kind", ["preset", "moment"])
-def test_a_fit_obeys_a_parity(reductions, kind):
-    """The same model from the preset and from the moment; reported with its value."""
+def test_a_fit_obeys_a_moment(reductions):
+    """It is reported as the preset, with its value."""
     rng = np.random.default_rng(0)
     sex = rng.integers(0, 2, 600)
     X = rng.normal(size=(600, 3)) + sex[:, None]
     y = (X[:, 0] + rng.normal(size=600) > 0.5).astype(int)
-    source = presets if kind == "preset" else reductions
-    constraint = source.DemographicParity(difference_bound=0.05)
+    constraint = reductions.DemographicParity(difference_bound=0.05)
     model = gc.ConstrainedLGBMClassifier(
         constraints=[constraint], n_estimators=30, n_jobs=1, num_leaves=7, verbose=-1
     ).fit(X, y, sensitive_features=sex)
@@ -322,7 +320,7 @@ def largest(data, constraints):
     return max(abs(data.value(constraint)) for constraint in constraints)
 
 
-@random(25)
+@random(8)
 @given(seed=st.integers(0, 10_000))
 def test_examples_of_the_source_paper(seed):
     """Of two groups, by pairs: Appendix A, Examples 1 to 5, and the complement of Borkan et al."""

@@ -134,16 +134,6 @@ def test_a_rate_and_its_bound_print_as_they_are_written(text):
     assert str(rate <= 0.05) == f"{text} <= 0.05"
 
 
-@EVERY_RATE
-def test_a_bounded_rate_survives_a_copy(text, make_copy):
-    """Pickle, deepcopy and sklearn.clone return an equal constraint with an equal hash."""
-    constraint = RATES[text][0] <= 0.25
-    twin = make_copy(constraint)
-    assert twin == constraint
-    assert hash(twin) == hash(constraint)
-    assert str(twin) == str(constraint)
-
-
 def test_all_rates_are_different_and_hashable():
     """A hash is by content, so that rates of other names differ too."""
     every = [rate for rate, _ in RATES.values()]

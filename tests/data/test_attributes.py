@@ -19,11 +19,7 @@ from gbm_constrained.data.validation import as_groups, check_labels, check_weigh
 from gbm_constrained.problem.compiler import compile_constraints
 
 DAY = datetime.date(2020, 1, 1)
-
-
 NOON = datetime.datetime(2020, 1, 1, 12)
-
-
 HOUR = datetime.timedelta(hours=1)
 
 

@@ -27,14 +27,8 @@ from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
 
 X = np.arange(12.0).reshape(6, 2)
-
-
 Y = np.array(["n", "p", "p", "n", "n", "p"])
-
-
 CLASSES, CODES = np.unique(Y, return_inverse=True)
-
-
 U, E = X[:2] + 0.25, X[:3] + 0.5
 
 
@@ -341,8 +335,6 @@ def test_further_targets_of_another_length_are_refused():
 
 
 def test_losses_of_rows_without_targets_are_refused():
-    from gbm_constrained.problem.compiler import compile_constraints
-
     rules = [mean_loss(on=dataset("new")) <= 1]
     with pytest.raises(ValueError, match="new"):
         compile_constraints(rules, make(rules, {"new": np.zeros((2, 1))}).rows)

@@ -40,6 +40,7 @@ def exact_sum(values):
     return sum(map(Fraction, values.tolist()), Fraction(0))
 
 
+@random(25)
 @given(
     n=st.integers(1, 300),
     exponent=st.integers(-200, 200),
@@ -65,6 +66,7 @@ def test_sums_are_exact_in_any_order(n, exponent, spread, seed):
     assert error <= max(n, 4) * Fraction(bound) / 2 ** (BITS - 1)
 
 
+@random(25)
 @given(n=st.integers(1, MOST_ROWS), bound=st.floats(1e-30, 1e30))
 def test_the_sum_of_so_many_rows_fits(n, bound):
     """Sums of all rows are at most 2^53 steps, and the step is as small as that allows."""
@@ -74,6 +76,7 @@ def test_the_sum_of_so_many_rows_fits(n, bound):
     assert n < 4 or steps >= 2 ** (BITS - 2)
 
 
+@random(25)
 @given(n=st.integers(1, MOST_ROWS), k=st.integers(-(2**20), 2**20), seed=st.integers(0, 99))
 def test_rounding_is_to_the_nearest_multiple(n, k, seed):
     sums = ExactSums(SeveralMachines(), n)
@@ -133,7 +136,7 @@ def draw(seed, n=60):
     return wide, rng.choice([0.1, 0.3, 1.7], n), rng.random(n) < 0.4, rng.integers(0, 4, n)
 
 
-@random(25)
+@random(8)
 @given(seed=SEEDS)
 def test_sums_depend_on_no_deal_of_the_rows(seed):
     wide, weight, flag, codes = draw(seed)
@@ -156,7 +159,7 @@ def test_sums_depend_on_no_deal_of_the_rows(seed):
         assert found[3][code] == flag[own].sum()
 
 
-@random(25)
+@random(8)
 @given(seed=SEEDS)
 def test_multiples_of_a_small_number_are_added_without_error(seed):
     """Such as weights that have been rounded: their sum is that of fractions."""

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from counted_data import random
 from hypothesis import given
 from hypothesis import strategies as st
 from machines import run_on_machines
@@ -105,7 +106,7 @@ def test_rows_of_small_cells_may_be_in_every_part(share):
     sizes = np.bincount(cells.codes)
     assert max(sizes[0], sizes[-1]) < 1 / share
     shares = [share, 1.0 - share]
-    draws = range(1000)
+    draws = range(300)
     drawn = np.zeros(40)
     for seed in draws:
         drawn[parts_by_cell(np.arange(40), cells, shares, np.random.RandomState(seed))[0]] += 1
@@ -227,6 +228,7 @@ def test_different_times_are_cut_into_parts_of_equal_size():
     assert [(p.first, p.last) for p in periods] == [(i, i + 7) for i in range(0, 40, 8)]
 
 
+@random(25)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.integers(1, 5))
 def test_periods_are_in_order_and_keep_ties_together(time, n_periods):
     time = np.array(time)
@@ -244,6 +246,7 @@ def test_periods_are_in_order_and_keep_ties_together(time, n_periods):
         assert (period.first, period.last) == (time[period.rows].min(), time[period.rows].max())
 
 
+@random(25)
 @given(st.lists(st.integers(0, 6), min_size=4, max_size=30))
 def test_two_periods_are_cut_where_the_first_one_is_nearest_to_its_share(time):
     time = np.array(time)

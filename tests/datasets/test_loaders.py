@@ -41,7 +41,7 @@ def isolated(monkeypatch, tmp_path):
     monkeypatch.setattr(urllib.request, "urlopen", fail)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def full_credit():
     try:
         return datasets.load_credit(full=True, download=False)
@@ -49,7 +49,7 @@ def full_credit():
         pytest.skip(f"optional data not present: {error}")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def dry_bean():
     try:
         return datasets.load_dry_bean(download=False)

@@ -300,7 +300,7 @@ def test_without_a_certificate_the_map_is_that_of_no_guarantee():
 
 def test_the_promise_is_kept_over_samples():
     """The population mean of mapped scores is known: the scale times a half, and the shift."""
-    delta, repetitions = 0.2, 20
+    delta, repetitions = 0.2, 10
     wrong = 0
     for seed in range(repetitions):
         _, (affine, p_values, level) = certified(

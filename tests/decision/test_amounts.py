@@ -13,7 +13,7 @@ from gbm_constrained.statistics.p_values import constraint_p_values, hoeffding_b
 
 
 def decision_rules(weight):
-    return [rule for rule in rules(2, weight) if not rule.has_loss]
+    return [rule for rule in rules(2, weight) if "loss" not in rule.kinds]
 
 
 @given(seed=st.integers(0, 2**16))

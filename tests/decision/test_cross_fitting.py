@@ -71,7 +71,7 @@ def at_a_price(margin, cells, compiled):
 
 def gaps_of_selection(small_groups):
     """Yield margins that select one group more often, and a gap between the groups' rates."""
-    for seed in range(90):
+    for seed in range(0, 90, 3):
         rng = np.random.default_rng(seed)
         sex, y = rng.integers(0, 2, 300), rng.integers(0, 2, 300)
         margin = rng.normal(size=300) + 2.0 * y + (0.4 + 0.01 * seed) * sex

@@ -65,7 +65,7 @@ def search(problem, cells, compiled, groups):
     )
 
 
-@random(25)
+@random(12)
 @given(seed=seeds, rate=st.sampled_from(list(RATES)), bound=st.sampled_from([0.0, 0.05, 0.2]))
 def test_two_groups_by_trying_all(seed, rate, bound):
     problem, cells, compiled, groups = problem_of(seed, 30, 2, rate, bound)
@@ -81,25 +81,10 @@ def test_two_groups_by_trying_all(seed, rate, bound):
     assert error == pytest.approx(least, abs=1e-12)
 
 
-@random(25)
-@given(seed=seeds, rate=st.sampled_from(["fpr", "tpr", "selection"]))
-def test_three_groups_lie_between_the_mixture_and_a_common_decision(seed, rate):
-    """No group may draw lots, so that the optimum of mixtures is a bound from below."""
-    problem, cells, compiled, groups = problem_of(seed, 240, 3, rate, 0.1)
-    assume(np.bincount(groups).min() >= 30)
-    found = search(problem, cells, compiled, groups)
-    least = GroupThresholds(cells, compiled, problem.margin, np.zeros(1)).find_error_and_prices()[
-        0
-    ]
-    constant = min(measure(cells, compiled, np.full(240, k))[0] for k in (0, 1))
-    assert found.violation == 0.0
-    assert least - 1e-9 <= found.error <= constant + 1e-12
-
-
 def test_thresholds_of_three_groups_cost_little_more_than_a_mixture():
     """A threshold of each group, of 80 rows, is near the optimum of mixtures in the mean."""
     excess = []
-    for seed, rate in product(range(20), ["fpr", "tpr", "selection"]):
+    for seed, rate in product(range(6), ["fpr", "tpr", "selection"]):
         problem, cells, compiled, groups = problem_of(seed, 240, 3, rate, 0.1)
         least = GroupThresholds(
             cells, compiled, problem.margin, np.zeros(1)
@@ -121,7 +106,7 @@ def test_three_groups_by_trying_all():
     assert max(excess) <= 0.05
 
 
-@random(20)
+@random(10)
 @given(seed=seeds)
 def test_both_searches_of_a_pair_agree(seed):
     """Rates that rise or fall have a faster search than all pairs, whose error is the same."""
@@ -286,18 +271,6 @@ def test_tighter_bounds_cost_no_less():
     assert errors[0, 0] > errors[-1, -1] + 0.05
     everything = np.full(3, np.inf)
     assert least(cells, compiled, margin, everything) == pytest.approx(errors[-1, -1], abs=CLOSE)
-
-
-def test_never_more_than_a_common_threshold_needs():
-    for seed in range(5):
-        margin, y, group = drawn(seed, 300)
-        rules = [gc.gap(gc.fpr(), by="g") <= 0.05, gc.fnr() <= 0.3]
-        rows = Rows(y.astype(np.intp), np.arange(2), columns={"g": group})
-        cells, compiled = compile_constraints(rules, rows)
-        common = best_shift(margin, cells, compiled)
-        assert common.is_feasible
-        found = least(cells, compiled, margin)
-        assert found <= common.error + 1 / y.size  # candidates are quantiles
 
 
 def test_what_no_decisions_meet_is_no_number():

@@ -9,7 +9,7 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 import xgboost as xgb
-from helpers import BOTH, KINDS, margins_of, quiet
+from helpers import BOTH, margins_of, quiet
 from scipy import stats
 from small_fits import ROUNDS, certified, clopper_pearson, make
 
@@ -53,8 +53,7 @@ def test_what_just_holds_in_expectation_stays():
     assert not choice.shift.any()
 
 
-@BOTH
-@KINDS
+@pytest.mark.parametrize(("library", "kind"), [("xgboost", "binary"), ("lightgbm", "several")])
 def test_certification_rows_are_in_no_booster(library, kind, table, conclusions):
     """Other features in those rows change the shift, and no tree."""
     X, y = table[0], table[1][kind]
@@ -79,15 +78,13 @@ def test_certification_rows_are_in_no_booster(library, kind, table, conclusions)
     assert model.constraint_report_["rows"][0] == "certification"
 
 
-@BOTH
 @pytest.mark.parametrize(
-    ("kind", "rules"),
+    ("library", "kind", "rules"),
     [
-        ("binary", [gc.error_rate() <= 1.0]),
-        ("binary", [gc.fpr() <= 0.6, gc.error_rate() <= 0.9]),
-        ("several", [gc.class_error(0) <= 1.0]),
-        ("several", [gc.class_error(0) <= 0.95]),
-        ("several", [gc.class_error(0) <= 0.95, gc.error_rate() <= 0.9]),
+        ("xgboost", "binary", [gc.error_rate() <= 1.0]),
+        ("lightgbm", "binary", [gc.fpr() <= 0.6, gc.error_rate() <= 0.9]),
+        ("lightgbm", "several", [gc.class_error(0) <= 1.0]),
+        ("xgboost", "several", [gc.class_error(0) <= 0.95, gc.error_rate() <= 0.9]),
     ],
 )
 def test_decisions_that_are_certified_as_they_are_stay(library, kind, rules, table, conclusions):
@@ -198,14 +195,6 @@ def test_a_guarantee_on_a_watched_evaluation_set(library, table, conclusions):
     assert model.constraint_report_.held_out[0] == pytest.approx(missed)
 
 
-@BOTH
-def test_the_error_of_a_vacuous_certificate_is_the_plain_one(library, table):
-    """A rule that any decision meets leaves the threshold where the error is least, about."""
-    X, y = table[0], table[1]["binary"]
-    model = certified(library, [gc.error_rate() <= 1.0], table)
-    assert np.mean(model.predict(X) != y) < 0.3
-
-
 def test_nothing_is_certified_behind_a_failure():
     """A sequence whose first decision fails has no certificate, however small a later p-value.
 
@@ -220,7 +209,7 @@ def test_nothing_is_certified_behind_a_failure():
         return ScoredRows(EvaluationSet(cells, compiled, "test"), lambda rounds: margin)
 
     shared = set()
-    for _ in range(30):
+    for _ in range(12):
         selection, certification = sample(400, 3.0), sample(120, 2.2)
         start = choose_prefix(selection, Prefixes(20, 2))
         for is_free in (True, False):
@@ -275,7 +264,7 @@ def test_neither_class_comes_first_where_decisions_are_certified(rule):
     def turned(part):
         return 1 - part[0], part[1], -part[2]
 
-    for _ in range(20):
+    for _ in range(6):
         first, fresh = sample(200), sample(150)
         found = certificate(first, fresh, 1)
         other = certificate(turned(first), turned(fresh), 0)
@@ -311,10 +300,15 @@ def draw_groups(seed, n, share=0.2):
     return np.column_stack([features, group]), y, {"g": group}
 
 
-@BOTH
-@pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
-@pytest.mark.parametrize("bound", [0.05, 0.2])
-@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize(
+    ("library", "n_classes", "guarantee", "bound"),
+    [
+        ("xgboost", 2, "expected", 0.05),
+        ("xgboost", 3, "high_probability", 0.2),
+        ("lightgbm", 2, "high_probability", 0.05),
+        ("lightgbm", 3, "expected", 0.2),
+    ],
+)
 def test_one_decision_for_all_rows_earns_no_guarantee(library, guarantee, bound, n_classes):
     """It closes the gap, and says nothing; it is named where nothing else passes."""
     features, y, groups = draw_groups(0, 2400)
@@ -360,7 +354,7 @@ def test_one_decision_for_all_rows_is_certified_where_it_is_best():
 def test_false_certificates_are_as_rare_without_constant_decisions():
     """Scores whose gap is at the bound: certified thresholds violate it in few samples."""
     rng = np.random.default_rng(1)
-    n_false, n_given, n_repeats, delta = 0, 0, 40, 0.2
+    n_false, n_given, n_repeats, delta = 0, 0, 15, 0.2
 
     def sample(n):
         y = (rng.random(n) < 0.4).astype(int)
@@ -371,7 +365,7 @@ def test_false_certificates_are_as_rare_without_constant_decisions():
         bound = compile_constraints(rules, Rows(y, np.arange(2), None, columns))
         return ScoredRows(EvaluationSet(*bound, "test"), lambda rounds: margin)
 
-    population = sample(50_000)
+    population = sample(20_000)
     for _ in range(n_repeats):
         selection, certification = sample(600), sample(600)
         start = choose_prefix(selection, Prefixes(20, 2))
@@ -592,7 +586,7 @@ def test_a_rule_that_is_always_met_takes_no_certificate(library, table, conclusi
 def test_in_expectation_one_more_row_may_be_wrong(library, rules, table, conclusions):
     """Of n positive rows that are set aside, b (n + 1) - 1 are missed at most."""
     X, y = table[0], table[1]["binary"]
-    for bound in (0.05, 0.1, 0.2, 0.6):
+    for bound in (0.05, 0.2):
         own = [gc.fnr() <= bound, gc.fpr() <= 0.99][:rules]
         # Ten rounds without multipliers have the last positives among all the negatives.
         model = make(library, own, guarantee="expected", solver="abpp").fit(X, y)
@@ -605,8 +599,7 @@ def test_in_expectation_one_more_row_may_be_wrong(library, rules, table, conclus
 
 
 @BOTH
-@pytest.mark.parametrize("weight", [None, 0.1])
-@pytest.mark.parametrize("fewest", [2, 5, 6, 9])
+@pytest.mark.parametrize(("fewest", "weight"), [(2, None), (5, 0.1), (6, None), (9, 0.1)])
 def test_the_fewest_rows_that_hold_in_expectation(library, fewest, weight, conclusions):
     """``1 / bound - 1`` of the class, however that is rounded, none of which may be wrong."""
     rng = np.random.default_rng(0)
@@ -675,9 +668,9 @@ def test_a_certified_threshold_is_where_the_saved_model_tells_scores_apart(towar
     rows = EvaluationSet(cells, compiled, "certification")
 
     def cut(scores):
-        found = guarantees._find_limit(rows, sign * scores, expected_threshold)
-        assert found.towards == towards
-        return -sign * found.shift[0]
+        shift, nearer = guarantees._find_limit(rows, sign * scores, expected_threshold)
+        assert nearer is (np.minimum, np.maximum)[towards]
+        return -sign * shift[0]
 
     k = expected_rank(100, 0.2) - 1
     least, most = scores[k] + 0.2 * RESOLUTION, scores[k] + RESOLUTION
@@ -741,7 +734,7 @@ def test_neither_class_comes_first_within_a_limit():
         rows = Rows(y, np.arange(2))
         chosen = EvaluationSet(*compile_constraints([gc.error_rate() <= 0.5], rows), "test")
         start = Choice(20, np.array([limit]), 0.5, 0.0)
-        limit = guarantees._Limit(start.shift, towards)
+        limit = start.shift, (np.minimum, np.maximum)[towards]
         return guarantees._choose_within(limit, ScoredRows(chosen, lambda rounds: margin), start)
 
     for _ in range(40):

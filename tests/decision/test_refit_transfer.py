@@ -134,17 +134,16 @@ def test_several_classes_have_no_other_one():
 # --- whole fits ---------------------------------------------------------------------------------
 
 
-@BOTH
 @pytest.mark.parametrize(
-    "options",
+    ("library", "options", "weighted"),
     [
-        {"measure_on": "crossfit"},
-        {"measure_on": "holdout"},
-        {"measure_on": "crossfit", "iterate": "best", "learning_rate": 0.9},
+        ("xgboost", {"measure_on": "crossfit"}, True),
+        ("lightgbm", {"measure_on": "holdout"}, False),
+        ("xgboost", {"measure_on": "holdout"}, True),
+        ("lightgbm", {"measure_on": "crossfit", "iterate": "best", "learning_rate": 0.9}, False),
     ],
-    ids=["crossfit", "holdout", "prefix"],
+    ids=["crossfit", "holdout", "weighted holdout", "prefix"],
 )
-@pytest.mark.parametrize("weighted", [False, True])
 def test_the_model_is_as_bold_as_its_scouts(library, options, weighted, conclusions):
     """By hand: its own false alarms, and those of the boosters on their rows and on others."""
     rng = np.random.default_rng(0)
@@ -177,8 +176,7 @@ def test_the_model_is_as_bold_as_its_scouts(library, options, weighted, conclusi
     assert abs(found - wanted) < abs(before - wanted)
 
 
-@BOTH
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("library", "weighted"), [("xgboost", False), ("lightgbm", True)])
 def test_other_rules_keep_the_share_of_positive_decisions(library, weighted, conclusions):
     """By hand: the share of the model, and of the boosters on their rows and on others."""
     rng = np.random.default_rng(1)
@@ -246,14 +244,13 @@ def test_rows_of_data_sets_are_not_gone_by(library, conclusions):
     assert model.shift_[0] != choice.shift[0]
 
 
-@BOTH
-def test_misses_hold_in_the_population_at_fewer_false_alarms(library, conclusions):
+def test_misses_hold_in_the_population_at_fewer_false_alarms(conclusions):
     """On rows that no model saw: the rule with less room, and the false alarms that it cost."""
-    fresh, truth, _ = drawn(np.random.default_rng(99), 40_000)
+    fresh, truth, _ = drawn(np.random.default_rng(99), 20_000)
     missed, alarms, alarms_before = [], [], []
     for seed in range(REPEATS):
         X, y, _ = drawn(np.random.default_rng(seed), 3000)
-        model = make(library, [gc.fnr() <= 0.1], measure_on="crossfit", solver="abpp").fit(X, y)
+        model = make("lightgbm", [gc.fnr() <= 0.1], measure_on="crossfit").fit(X, y)
         margin = margins_of(model, fresh)
         missed.append(np.mean(margin[truth == 1] <= 0))
         alarms.append(np.mean(margin[truth == 0] > 0))
@@ -353,7 +350,7 @@ def test_a_model_unlike_its_folds_is_warned_of(library):
     assert f"{report['train']:.4f} by training rows" in str(clf.feasibility_)
 
 
-@pytest.mark.parametrize(("seed", "refuted"), [(16, False), (110, True), (138, False)])
+@pytest.mark.parametrize(("seed", "refuted"), [(16, False), (110, True)])
 def test_prefixes_are_held_against_training_rows_as_well(seed, refuted):
     """Those whose rates are on record, and which no shift moves."""
     rng = np.random.default_rng(seed)
@@ -446,11 +443,15 @@ def test_selection_rates_are_held_against_training_rows(library):
     assert [rule.trained for rule in clf.feasibility_.refuted] == [report["train"]]
 
 
-@pytest.mark.parametrize("library", CLASSES)
 @pytest.mark.parametrize(
-    "rule", [gc.selection_rate() <= 0.2, gc.gap(gc.selection_rate(), by="g") <= 0.05], ids=str
+    ("library", "rule", "iterate"),
+    [
+        (gc.ConstrainedXGBClassifier, gc.selection_rate() <= 0.2, "last"),
+        (gc.ConstrainedLGBMClassifier, gc.selection_rate() <= 0.2, "best"),
+        (gc.ConstrainedLGBMClassifier, gc.gap(gc.selection_rate(), by="g") <= 0.05, "last"),
+    ],
+    ids=str,
 )
-@pytest.mark.parametrize("iterate", ["last", "best"])
 def test_selection_rates_of_trees_that_memorise_labels(library, rule, iterate):
     """They select more of their own rows than of others, and violate no constraint by that."""
     rng = np.random.default_rng(0)
@@ -604,7 +605,7 @@ def by_sorting(margin, share, weight):
 
 
 @pytest.mark.parametrize("kind", ["spread", "tied", "outliers", "zeros", "infinite"])
-@pytest.mark.parametrize("share", [0.0, 0.0004, 0.2, 0.5, 0.93, 1.0])
+@pytest.mark.parametrize("share", [0.0, 0.0004, 0.5, 1.0])
 def test_many_rows_give_the_threshold_of_a_sort(share, kind):
     """With scores in single precision, ties, outliers, and rows of weight zero."""
     rng = np.random.default_rng(3)

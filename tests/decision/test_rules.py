@@ -297,7 +297,7 @@ def tables(draw):
     return np.round(errors, 5), np.round(violations, 5) + low / 40
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(tables())
 def test_best_prefix_by_trying_all(table):
     """The last of least error among the feasible, or the least infeasible."""
@@ -311,7 +311,7 @@ def test_best_prefix_by_trying_all(table):
     assert chosen == max(t for t in candidates if cost[t] == least)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(tables())
 def test_last_prefix_by_trying_all(table):
     """The very last if feasible; else the last of the least infeasible in the later half."""
@@ -326,7 +326,7 @@ def test_last_prefix_by_trying_all(table):
     assert chosen == max(t for t in late if worst[t] == min(worst[i] for i in late))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(tables())
 def test_mixture_is_the_optimum_of_the_linear_programme(table):
     errors, violations = table
@@ -352,7 +352,7 @@ def test_rules_met_in_the_mean_are_met_to_rounding():
     """Reports count a violation of 1e-12; nor is a prefix kept whose probability is nothing."""
     rng = np.random.default_rng(0)
     mixed = 0
-    for _ in range(300):
+    for _ in range(150):
         n, m = rng.integers(2, 40), rng.integers(1, 6)
         errors, violations = rng.random(n), rng.integers(-9, 20, (n, m)) / rng.integers(37, 500)
         chosen, probability = find_mixture(errors, violations)
@@ -363,7 +363,7 @@ def test_rules_met_in_the_mean_are_met_to_rounding():
     assert mixed > 20, "no rule is met by a mixture only, so that nothing is proved"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(tables())
 def test_mixture_under_one_constraint_by_trying_all_pairs(table):
     """Two prefixes are enough: the best pair whose mean meets the bound."""

@@ -40,7 +40,7 @@ def every_threshold(problem, cells, compiled, bounds=None, penalty=None):
     return min(table, key=lambda row: (round(row[1] + penalty * row[0], 10), row[2]))
 
 
-@random(60)
+@random(30)
 @given(
     seed=seeds, weighted=st.booleans(), many=st.booleans(), monitor=st.booleans(),
     class_weight=st.sampled_from([1.0, 0.2, 30.0]), penalty=st.sampled_from([None, 0.5, 10.0]),
@@ -71,40 +71,7 @@ def test_threshold_by_trying_all(seed, weighted, many, monitor, class_weight, pe
     assert found.value[0] == 0.0 if decides_as_none else abs(found.value[0]) <= size + 1e-9
 
 
-@random(40)
-@given(
-    seed=seeds, weighted=st.booleans(),
-    penalised=st.lists(st.booleans(), min_size=4, max_size=4),
-    penalty=st.sampled_from([0.2, 1.0, 10.0]),
-)  # fmt: skip
-def test_penalised_rules_by_trying_all(seed, weighted, penalised, penalty):
-    """Firm rules are met if they can be; of the thresholds that meet them, the least is taken.
-
-    Of errors and the penalty of the largest violation.
-    """
-    problem = Problem(seed, weighted=weighted)
-    cells, compiled = problem.compiled(problem.rules())
-    of_rule = np.array(penalised)[: len(compiled.constraints)]
-    at_a_price = of_rule[compiled.owner]
-    firm = np.where(at_a_price, np.inf, compiled.b)
-    found = best_shift(problem.margin, cells, compiled, penalty=penalty, is_penalised=at_a_price)
-    scores = np.unique(problem.margin)
-    table = []
-    for cut in [-scores[0] + 1.0, -scores[-1] - 1.0, *(-(scores[1:] + scores[:-1]) / 2), 0.0]:
-        error, excess, _ = measured(problem, cells, compiled, cut)
-        _, broken, _ = measured(problem, cells, compiled, cut, firm)
-        table.append((broken, error, excess))
-    if any(broken == 0.0 for broken, *_ in table) and at_a_price.any():
-        least = min(error + penalty * excess for broken, error, excess in table if broken == 0.0)
-        assert found.error + penalty * found.violation == pytest.approx(least, abs=1e-10)
-        _, broken, _ = measured(problem, cells, compiled, found.value, firm)
-        assert broken == 0.0
-    else:  # as if none were at a penalty
-        plain = best_shift(problem.margin, cells, compiled, penalty=penalty)
-        np.testing.assert_array_equal(found.value, plain.value)
-
-
-@random(25)
+@random(12)
 @given(seed=seeds)
 def test_bounds_replace_those_of_the_constraints(seed):
     problem = Problem(seed)
@@ -118,7 +85,7 @@ def test_bounds_replace_those_of_the_constraints(seed):
     assert same.value == best_shift(problem.margin, cells, compiled).value
 
 
-@random(25)
+@random(12)
 @given(seed=seeds, k=st.sampled_from([2, 3]))
 def test_a_weight_is_a_repetition(seed, k):
     """Decisions are the same; of several classes, shifts that decide alike may differ."""
@@ -139,36 +106,6 @@ def test_a_weight_is_a_repetition(seed, k):
         np.testing.assert_array_equal(*decided)
     np.testing.assert_allclose(repeated.functionals, found.functionals, **EXACT)
     assert repeated.error == pytest.approx(found.error, abs=1e-12)
-
-
-@random(25)
-@given(seed=seeds, constant=st.floats(-5, 5))
-def test_adding_a_constant_to_the_scores_takes_it_from_the_shift(seed, constant):
-    """In what is decided: where thresholds are equally good, the one nearest to zero is taken."""
-    problem = Problem(seed, weighted=False)
-    cells, compiled = problem.compiled(problem.rules())
-    problem.margin = np.round(problem.margin, 3)  # no rounding to another order
-    found = best_shift(problem.margin, cells, compiled)
-    moved = best_shift(problem.margin + constant, cells, compiled)
-    assert (moved.error, moved.violation) == (found.error, found.violation)
-    # The same threshold is among the equals.
-    curve = threshold_curve(problem.margin, cells, compiled)
-    shifts = np.append(curve.shift, found.value)
-    decided = problem.margin + constant + moved.value > 0
-    assert any(np.array_equal(problem.margin + shift > 0, decided) for shift in shifts)
-
-
-@random(40)
-@given(seed=seeds, k=st.sampled_from([2, 3, 5]))
-def test_never_worse_than_no_shift(seed, k):
-    problem = Problem(seed, k=k)
-    cells, compiled = problem.compiled(problem.rules())
-    found = best_shift(problem.margin, cells, compiled)
-    error, excess, _ = measured(problem, cells, compiled, 0.0)
-    assert found.violation <= excess + 1e-12
-    if excess == 0.0:
-        assert found.is_feasible
-        assert found.error <= error + 1e-12
 
 
 def test_scores_that_cannot_be_told_apart_in_single_precision_are_equal():
@@ -206,7 +143,7 @@ def test_large_data_in_no_time_and_without_drift():
     assert found.value == pytest.approx(-1.0, abs=1e-3)
 
 
-@random(25)
+@random(12)
 @given(seed=seeds, many=st.booleans(), monitor=st.booleans())
 def test_curve(seed, many, monitor):
     """Every point is what the decisions give."""
@@ -300,7 +237,7 @@ def test_folded_into_a_booster_the_rules_hold_to_the_row(k):
         assert np.mean(decided[y == j] != j) == pytest.approx(rate, abs=1e-12)
 
 
-@random(25)
+@random(12)
 @given(seed=seeds, weighted=st.booleans())
 def test_biases_are_never_worse_than_a_constant_decision(seed, weighted):
     """Scores far apart, so that no line leads to deciding all rows alike at once."""
@@ -493,8 +430,6 @@ def test_seven_classes_against_the_dual():
     relaxed = best_shift(margin, cells, compiled, bounds=np.maximum(reached, bounds))
     assert relaxed.is_feasible
     assert relaxed.error <= (decided != y).mean()
-    again = best_shift(margin, cells, compiled)
-    np.testing.assert_array_equal(again.value, found.value)
 
 
 @pytest.mark.parametrize(("k", "n", "fewest"), [(3, 800, 1500), (20, 3000, 300)])

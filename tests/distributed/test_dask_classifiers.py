@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
-from clusters import dask_cluster
 from engine_ranks import table
 from networks import run_on_collective
 from scipy import sparse
@@ -32,12 +31,6 @@ PARAMETERS = {
     "max_depth": 3,
 }
 BOTH = pytest.mark.parametrize("cls", [ConstrainedXGBClassifier, ConstrainedLGBMClassifier])
-
-
-@pytest.fixture(scope="module")
-def client():
-    with dask_cluster(2) as client:
-        yield client
 
 
 def make(cls, **others):
@@ -65,13 +58,18 @@ def fit_in_one_process(params):
     return pickle.loads(result.model)
 
 
-def test_a_fit_without_a_cluster_says_what_to_do():
+def test_a_fit_without_a_cluster_says_what_to_do(monkeypatch):
+    def find_none():
+        raise ValueError("No clients found")
+
+    monkeypatch.setattr("distributed.get_client", find_none)
     with pytest.raises(ValueError, match=r"there is no Dask client\. Make one with dask"):
         fit(make(ConstrainedXGBClassifier))
 
 
-@pytest.mark.parametrize("measure_on", ["train", "holdout", "crossfit"])
-@pytest.mark.parametrize("n_partitions", [1, 5])
+@pytest.mark.parametrize(
+    ("measure_on", "n_partitions"), [("train", 1), ("holdout", 5), ("crossfit", 5)]
+)
 def test_workers_find_the_model_of_one_machine(client, measure_on, n_partitions):
     options = {"measure_on": measure_on, "solver": "abpp"}
     alone = fit_in_one_process({**PARAMETERS, **options, "n_jobs": 1})
@@ -247,8 +245,9 @@ def test_lightgbm_refuses_evaluation_sets_that_a_machine_has_no_rows_of(client, 
         )
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("metric", ["error", ["binary_logloss", "multi_error"]])
+@pytest.mark.parametrize(
+    ("n_classes", "metric"), [(2, ["binary_logloss", "multi_error"]), (3, "error")]
+)
 def test_metrics_of_lightgbm_are_named_by_the_number_of_classes(client, n_classes, metric):
     y = FRAME["y"] if n_classes == 2 else (FRAME["a"] > 0).astype(int) + FRAME["y"]
     model = make(ConstrainedLGBMClassifier, constraints=[], n_estimators=2)
@@ -278,8 +277,7 @@ def half_wrong(y_true, y_score, sample_weight=None):
     return float(np.average((y_score > 0.5) != y_true, weights=sample_weight))
 
 
-@pytest.mark.parametrize("constraints", [[], [fpr() <= 0.4]])
-@pytest.mark.parametrize("n_partitions", [1, 3])
+@pytest.mark.parametrize(("constraints", "n_partitions"), [([], 1), ([fpr() <= 0.4], 3)])
 def test_a_function_as_metric_is_that_of_all_rows(client, constraints, n_partitions):
     """Of workers without rows, and of workers with more rows than others."""
     frame = dd.from_pandas(ROWS[:500], npartitions=n_partitions)
@@ -378,8 +376,7 @@ def test_bad_parameters_are_named_with_the_rank_that_found_them(client):
         fit(make(ConstrainedXGBClassifier, measure_on=CrossFit(1)))
 
 
-@pytest.mark.parametrize("form", [sparse.csr_matrix, sparse.csc_matrix])
-@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize(("form", "n_classes"), [(sparse.csr_matrix, 2), (sparse.csc_matrix, 3)])
 def test_contributions_of_sparse_rows_are_sparse(client, form, n_classes):
     """With several classes they are a list, as LightGBM's own are."""
     y = Y if n_classes == 2 else Y + (ROWS["a"].to_numpy() > 0)

@@ -7,17 +7,10 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from clusters import dask_cluster
 from engine_ranks import table
 
 from gbm_constrained.distributed.dask import DaskRows, PlacedRows
 from gbm_constrained.distributed.ranks import join_shards, make_shard
-
-
-@pytest.fixture(scope="module")
-def client():
-    with dask_cluster(2) as client:
-        yield client
 
 
 def joined(client, rows):

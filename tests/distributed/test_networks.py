@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from networks import run_on_collective
 
 from gbm_constrained.data.exact_sums import is_any
-from gbm_constrained.distributed.networks import RankOutcome, RankTask, results_of, xgboost_network
+from gbm_constrained.distributed.networks import RankTask, results_of, xgboost_network
 from gbm_constrained.distributed.ranks import Plan
 from gbm_constrained.exceptions import MachineError
 
@@ -107,7 +107,7 @@ def test_the_cause_is_raised_and_not_its_echoes(n):
         xgb.train({"nthread": 1}, matrix, 100, obj=gradients)
 
     outcomes = outcomes_of(boost, n)
-    assert [outcome.is_echo for outcome in outcomes] == [rank != 1 for rank in range(n)]
+    assert [failure.is_echo for failure in outcomes] == [rank != 1 for rank in range(n)]
     with pytest.raises(MachineError) as raised:
         results_of(outcomes)
     assert str(raised.value) == f"rank 1 of {n} ({HOST}): ValueError: bad weights"
@@ -125,12 +125,13 @@ def test_errors_of_the_network_of_a_library_may_be_echoes(library):
 
 def test_an_echo_without_a_cause_is_the_failure():
     failure = MachineError(2, 3, HOST, "XGBoostError: a sum has failed")
+    failure.is_echo = True
     with pytest.raises(MachineError, match="rank 2 of 3"):
-        results_of([RankOutcome(1), RankOutcome(2), RankOutcome(failure=failure, is_echo=True)])
+        results_of([1, 2, failure])
 
 
 def test_the_error_survives_its_way_between_processes():
-    error = RankTask(2, 4, {}, Plan("xgboost", {}), None).fail(ValueError("bad weights")).failure
+    error = RankTask(2, 4, {}, Plan("xgboost", {}), None).fail(ValueError("bad weights"))
     again = pickle.loads(pickle.dumps(error))
     assert (again.rank, again.size, again.host) == (2, 4, HOST)
     assert again.reason == "ValueError: bad weights"

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import rank_functions
+from networks import run_on_collective
 from rank_functions import N_ROUNDS, Plan
 from shard_fits import QUIET, N, Problem
 
@@ -57,7 +58,8 @@ def eventually(condition, seconds=60):
 
 def test_xgboost_grows_one_model_on_all_processes():
     together = run_processes(rank_functions.train, shards(2), Plan("xgboost"))
-    ((alone, sums, _),) = run_processes(rank_functions.train, shards(1), Plan("xgboost"))
+    (whole,), plan = shards(1), Plan("xgboost")
+    ((alone, sums, _),) = run_on_collective(lambda c: rank_functions.train(whole, plan, c), 1)
     assert len(sums) == N_ROUNDS
     for text, found, process in together:
         assert text == alone
@@ -75,11 +77,10 @@ def test_lightgbm_grows_one_model_on_both_processes():
     assert results[0][1][0][0] == 2000  # Rows of both.
 
 
-@LIBRARIES
-def test_an_error_of_one_rank_is_the_error_of_the_fit(library):
+def test_an_error_of_one_rank_is_the_error_of_the_fit():
     start = time.monotonic()
     with pytest.raises(MachineError) as info:
-        run_processes(rank_functions.train, shards(2), Plan(library, failure="raise"))
+        run_processes(rank_functions.train, shards(2), Plan("lightgbm", failure="raise"))
     assert str(info.value) == f"rank 1 of 2 ({HOST}): ValueError: the costs are negative"
     assert "in objective" in info.value.__notes__[0]
     assert time.monotonic() - start < 25
@@ -135,8 +136,7 @@ if __name__ == "__main__":
     eventually(lambda: not any(map(is_alive, processes)))
 
 
-@LIBRARIES
-def test_a_launcher_that_is_interrupted_leaves_no_process(library, tmp_path):
+def test_a_launcher_that_is_interrupted_leaves_no_process(tmp_path):
     def interrupt(*_):
         raise KeyboardInterrupt
 
@@ -147,7 +147,7 @@ def test_a_launcher_that_is_interrupted_leaves_no_process(library, tmp_path):
     previous = signal.signal(signal.SIGUSR1, interrupt)
     thread = threading.Thread(target=interrupt_when_all_run)
     thread.start()
-    plan = Plan(library, path=str(tmp_path))
+    plan = Plan("xgboost", path=str(tmp_path))
     try:
         with pytest.raises(KeyboardInterrupt):
             run_processes(rank_functions.note_process_and_wait, [0, 1], plan)

@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 from a9a import FEMALE, MALE, load_a9a
+from dataset_rate_problems import ramp_values
 from helpers import BOTH, CLASSIFIERS
 from scipy import sparse
 from sklearn.model_selection import train_test_split
@@ -14,8 +15,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import gbm_constrained as gc
 from gbm_constrained.datasets import load_adult
-from gbm_constrained.linear_model import ConstrainedLogisticRegression
-from gbm_constrained.linear_model.hinge import WeightedSVM
+from gbm_constrained.linear_model import ConstrainedLogisticRegression, WeightedSVM
 from gbm_constrained.solvers import ABPP
 from gbm_constrained.solvers.dataset_rates import (
     MajorizationMinimization,
@@ -67,7 +67,7 @@ def test_ratio_of_selection_rates_by_sex(u, error):
     problem = problem_of([y, ~y, is_male, ~is_male], costs, [1.0], ("ratio",))
     model, method = WeightedSVM(X, 2 / y.size), MajorizationMinimization()
     began = time.process_time()
-    steps = method.solve(problem, model, find_start(problem, model, method).coefficients)
+    steps = method.solve(problem, model, find_start(problem, model, method)[0])
     assert time.process_time() - began <= 20.0
     assert max(step.violation for step in steps) <= 1e-9
     assert (np.diff([step.objective for step in steps]) <= 1e-9).all()
@@ -107,11 +107,11 @@ def test_churn_and_recall_against_a_deployed_model():
     model = WeightedSVM(sparse.csr_array(sparse.vstack([X[labelled], X[unlabelled]])), 2 / 10_000)
     method = MajorizationMinimization()
     began = time.process_time()
-    start = find_start(problem, model, method, deployed)
-    steps = method.solve(problem, model, start.coefficients)
+    start, _ = find_start(problem, model, method, deployed)
+    steps = method.solve(problem, model, start)
     assert time.process_time() - began <= 20.0
     z = model.scores(steps[-1].coefficients)
-    assert 0.8 * 0.02 <= problem.ramp_values(z)[1] <= 0.02 + 1e-6
+    assert 0.8 * 0.02 <= ramp_values(problem, z)[1] <= 0.02 + 1e-6
     assert problem.hard_values(z)[1] <= 0.02
     test, before = Linear(test_X, steps[-1].coefficients), Linear(test_X, deployed)
     assert test.error(test_y) <= min(0.151, before.error(test_y))

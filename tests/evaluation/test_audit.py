@@ -8,8 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from audited import Decides
-from counted_data import Data, by
-from dealt_rows import measure_deals, take_rows
 from helpers import BOTH, CLASSIFIERS
 from lightgbm import LGBMClassifier
 from scipy import stats
@@ -29,8 +27,6 @@ import gbm_constrained as gc
 from gbm_constrained.cli.model_files import open_model, save_estimator
 from gbm_constrained.constraints.comparisons import Ratio
 from gbm_constrained.constraints.presets import DemographicParity, EqualizedOdds, NeymanPearson
-from gbm_constrained.evaluation.audit import bind_audited, tabulate_decisions
-from gbm_constrained.statistics.sampled_intervals import ScoredDecisions
 
 
 def value_by_hand(y, decided, sensitive, probability, weight):
@@ -327,69 +323,6 @@ def test_a_small_group_without_an_event_is_not_certified():
     assert of.frame["verdict"].tolist() == ["cannot be told"]
 
 
-N = 200
-ON_MACHINES = [
-    gc.fnr() <= 0.1,
-    by(gc.selection_rate(), "region") <= 0.05,
-    gc.precision() >= 0.7,
-    by(gc.log_loss()) <= 0.2,
-]
-
-
-class Decided:
-    """A classifier with given decisions and probabilities of its rows."""
-
-    def __init__(self, decided, loss, y):
-        self.classes_ = np.arange(2)
-        self.decided = decided
-        right = np.exp(-loss)
-        second = np.where(y == 1, right, 1.0 - right)
-        self.probability = np.column_stack([1.0 - second, second])
-
-    def predict(self, X):
-        return self.decided
-
-    def predict_proba(self, X):
-        return self.probability
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_tables_are_those_of_the_public_audit(weighted):
-    data = Data(11, weighted=weighted)
-    if weighted:
-        data.weight = np.ceil(16.0 * data.weight) / 16.0
-    loss = np.random.default_rng(11).uniform(0.01, 3.0, N)
-    other = 1 - data.decided
-    tables = []
-
-    def measure(at, communicator):
-        cells, compiled = bind_audited(ON_MACHINES, take_rows(data, at, communicator))
-        scored = {
-            "Decided": ScoredDecisions(data.decided[at], loss[at]),
-            "other": ScoredDecisions(other[at], loss[at]),
-        }
-        found = tabulate_decisions(cells, compiled, scored)
-        tables.append(found)
-        frames = (found.frame, found.groups, found.models)
-        numbers = [frame.select_dtypes("number").to_numpy(np.float64) for frame in frames]
-        return [*numbers, found.n_rows, found.accuracy]
-
-    measure_deals(measure, N, group=data.sex)
-    models = [Decided(decided, loss, data.y) for decided in (data.decided, other)]
-    given = {"sex": data.sex, "region": data.region}
-    expected = gc.audit(
-        models[0], np.zeros((N, 1)), data.y, ON_MACHINES, sensitive_features=given,
-        sample_weight=data.weight, others={"other": models[1]},
-    )  # fmt: skip
-    assert expected.frame["verdict"].nunique() > 1
-    for found in tables:
-        assert (found.n_rows, found.weighted) == (N, weighted)
-        for name in ("frame", "groups", "models"):
-            pd.testing.assert_frame_equal(
-                getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-9
-            )
-
-
 @pytest.mark.parametrize("in_table", [False, True])
 def test_groups_that_a_dictionary_lacks_are_missing(in_table):
     arrow = pytest.importorskip("pyarrow", reason="pyarrow is in the extra 'datasets'")
@@ -549,12 +482,17 @@ def test_intervals_of_rates_are_exact(unseen, binary):
 @pytest.mark.parametrize(
     ("expression", "rates", "truth"),
     [
-        (gc.each(gc.fnr(), by="g"), (0.1, 0.1, 0.1, 0.1), 0.1),
         (gc.gap(gc.fnr(), by="g"), (0.1, 0.1, 0.1, 0.1), 0.0),
-        (gc.gap(gc.fnr(), by="g"), (0.05, 0.1, 0.1, 0.15), 0.1),
-        (gc.gap(gc.fnr(), by="g", reference="3"), (0.05, 0.1, 0.1, 0.15), 0.1),
-        (gc.ratio(gc.fnr(), by="g"), (0.4, 0.5, 0.6, 0.8), 0.5),
-        (gc.ratio(gc.fnr(), by="g"), (0.5, 0.5, 0.5, 0.5), 1.0),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                (gc.each(gc.fnr(), by="g"), (0.1, 0.1, 0.1, 0.1), 0.1),
+                (gc.gap(gc.fnr(), by="g"), (0.05, 0.1, 0.1, 0.15), 0.1),
+                (gc.gap(gc.fnr(), by="g", reference="3"), (0.05, 0.1, 0.1, 0.15), 0.1),
+                (gc.ratio(gc.fnr(), by="g"), (0.4, 0.5, 0.6, 0.8), 0.5),
+                (gc.ratio(gc.fnr(), by="g"), (0.5, 0.5, 0.5, 0.5), 1.0),
+            )
+        ),
     ],
 )
 def test_intervals_of_several_groups_cover(expression, rates, truth):
@@ -571,6 +509,7 @@ def test_intervals_of_several_groups_cover(expression, rates, truth):
     assert covered / repeats >= 0.9 - 3 * np.sqrt(0.09 / repeats)
 
 
+@pytest.mark.slow
 def test_intervals_of_losses_cover():
     """Means, gaps and ratios of mean losses: about as often as the level says."""
     rng = np.random.default_rng(9)

@@ -13,7 +13,7 @@ from sklearn.metrics import balanced_accuracy_score, f1_score, recall_score
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.evaluation.audit import MetricOnRows, measure_metric
+from gbm_constrained.evaluation.audit import MetricOnRows
 from gbm_constrained.metrics import f1_macro, f_beta, g_mean, h_mean, metric
 from gbm_constrained.metrics.reading import read_metric
 
@@ -101,7 +101,7 @@ def test_decisions_and_shares_of_one_have_one_value():
     rows = Rows(codes, np.array(["a", "b", "c"]), w, {}, [X])
     of_groups = metric(lambda C: sum(map(np.trace, C.values())), kind="linear", by="region")
     for found in (g_mean(), f_beta(2, "b"), of_groups):
-        value = measure_metric(found, rows, np.eye(3)[decided])
+        value = MetricOnRows(found, rows).value(np.eye(3)[decided])
         assert MetricOnRows(found, rows).estimate(decided, 0.95).value == pytest.approx(
             value, abs=1e-12
         )

@@ -69,6 +69,7 @@ def test_what_is_expected_of_the_last_period_is_by_all_before():
     assert by_period(3, rules, n=80).periods["expected_low"].iloc[-1] == 0.0
 
 
+@pytest.mark.slow
 def test_drift_is_found_by_chance_as_rarely_as_the_level_says():
     """Clopper-Pearson intervals are wider than needed, and so are the expected ones."""
     rules = [gc.fnr() <= 0.2, gc.fpr() <= 0.2]

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import BOTH, CLASSIFIERS
+from helpers import BOTH
 from scipy import stats
+from small_fits import make
 
 import gbm_constrained as gc
 from gbm_constrained.metrics import f1_micro, h_mean
 from gbm_constrained.presets import Coverage, Quantification
 from gbm_constrained.reporting.mathml import formula_of, legend_of
 
-OPTIONS = {
-    "xgboost": {"max_depth": 3, "n_jobs": 1},
-    "lightgbm": {"num_leaves": 7, "n_jobs": 1, "verbose": -1},
-}
 TARGETS = [0.4, 0.3, 0.3]
 
 
@@ -26,8 +23,8 @@ def draw(n=1500):
 
 
 def fit(library, constraint, **options):
-    options = {"n_estimators": 15, "measure_on": gc.CrossFit(2), **OPTIONS[library], **options}
-    return CLASSIFIERS[library](constraints=[constraint], **options).fit(*draw())
+    options = {"n_estimators": 15, "measure_on": gc.CrossFit(2), **options}
+    return make(library, [constraint], **options).fit(*draw())
 
 
 def shares_of(codes):
@@ -48,9 +45,15 @@ def test_coverage_is_met_by_multipliers_and_by_biases(library, solver):
     assert report["held_out"] <= 0.02 + 0.04  # sampling error of a share of 1500 rows: 0.013
 
 
-@BOTH
-@pytest.mark.parametrize("objective", [h_mean(), f1_micro(), "balanced_accuracy"], ids=str)
-@pytest.mark.parametrize("to", [None, TARGETS], ids=str)
+@pytest.mark.parametrize(
+    ("library", "objective", "to"),
+    [
+        ("xgboost", h_mean(), TARGETS),
+        ("lightgbm", f1_micro(), TARGETS),
+        ("lightgbm", "balanced_accuracy", None),
+    ],
+    ids=str,
+)
 def test_coverage_is_met_beside_an_objective(library, objective, to):
     X, y = draw()
     model = fit(library, Coverage(within=0.02, to=to), maximize=objective)
@@ -61,8 +64,7 @@ def test_coverage_is_met_beside_an_objective(library, objective, to):
     assert report["train"] == pytest.approx(np.abs(on_training - target).max(), abs=1e-12)
 
 
-@BOTH
-@pytest.mark.parametrize("to", [None, TARGETS], ids=str)
+@pytest.mark.parametrize(("library", "to"), [("xgboost", None), ("lightgbm", TARGETS)], ids=str)
 def test_quantification_is_met_beside_an_objective(library, to):
     X, y = draw()
     model = fit(library, Quantification(within=0.005, to=to), maximize=h_mean())

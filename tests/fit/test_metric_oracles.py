@@ -17,7 +17,7 @@ import gbm_constrained as gc
 from gbm_constrained.data.fit_data import FitArguments
 from gbm_constrained.data.splits import folds_of
 from gbm_constrained.decision.rules import OTHER_DATA, calibrate_scores
-from gbm_constrained.fit.callbacks import SearchNotifier
+from gbm_constrained.fit.callbacks import CallbackNotifier
 from gbm_constrained.fit.metric_problem import MetricProblem
 from gbm_constrained.fit.metric_search import MAX_ROWS_OF_AUTO, MetricSearch, search_oracles
 from gbm_constrained.fit.native_models import HeldOutBoosters, NativeGrowth
@@ -475,7 +475,7 @@ def make_boosters(parameters, given, trained, *, n_rounds=6, are_log_odds=True):
     n = len(problem.data.rows)
     folds = folds_of([np.arange(0, n, 2), np.arange(1, n, 2)], n)
     adapter = SimpleNamespace(fit_part=fit_part)
-    growth = NativeGrowth(adapter, SearchNotifier([], n_rounds, 1), None)
+    growth = NativeGrowth(adapter, CallbackNotifier([], n_rounds, 1), None)
     return HeldOutBoosters(problem, growth, folds, are_log_odds=are_log_odds)
 
 

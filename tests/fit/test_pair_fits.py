@@ -15,7 +15,6 @@ from pair_references import count_pairs
 from saved_models import assert_same_attributes, assert_same_model, save_and_load
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import GridSearchCV
 from small_fits import make
 from xgboost import XGBClassifier
 
@@ -58,8 +57,9 @@ RULES = {
 }
 
 
-@BOTH
-@pytest.mark.parametrize("name", [*RULES])
+@pytest.mark.parametrize(
+    ("library", "name"), [("xgboost", "auc"), ("lightgbm", "cross"), ("lightgbm", "rank")]
+)
 def test_held_out_pair_rates_reach_their_bounds(library, name):
     X, y, sex = problem()
     plain = fitted(library, [gap(RULES[name].expression.rate, by="sex") <= 0.95], X, y, sex)
@@ -138,8 +138,8 @@ def test_several_classes(library):
     X, y, sex = problem(2400)
     y = y + (X[:, 3] > 0.8)
     rule = gap(auc(1), by="sex") <= 0.03
-    model = fitted(library, [rule], X, y, sex, 40)
-    plain = fitted(library, [gap(auc(1), by="sex") <= 0.9], X, y, sex, 40)
+    model = fitted(library, [rule], X, y, sex, 20)
+    plain = fitted(library, [gap(auc(1), by="sex") <= 0.9], X, y, sex, 20)
     assert held_out(plain)[0] > 0.03
     assert held_out(model)[0] <= min(0.045, held_out(plain)[0])
 
@@ -170,30 +170,6 @@ def test_a_pair_rate_is_no_metric(library):
     X, y, sex = problem(400)
     with pytest.raises(ValueError, match="bound it as a constraint"):
         fitted(library, [], X, y, sex, 5, maximize=auc())
-
-
-@BOTH
-@pytest.mark.filterwarnings("ignore:.*min_group_size")
-@pytest.mark.parametrize(
-    ("rule", "change", "message"),
-    [
-        (auc("no") >= 0.8, None, r"names class 'no', which is not in y"),
-        (gap(auc(), by="region") <= 0.1, None, "column 'region' is neither in"),
-        (auc(on=np.ones(7, dtype=bool)) >= 0.8, None, "a mask of 7 rows, .* 400 rows"),
-        (
-            auc(on={"sex": "F"}) >= 0.6,
-            "no positives",
-            "taken over no rows at all",
-        ),
-        (gap(auc(), by="sex") <= 0.1, "no positives", "at least 2 are needed"),
-    ],
-)
-def test_bad_rules_are_refused_before_training(library, rule, change, message):
-    X, y, sex = problem(400)
-    if change == "no positives":
-        y = np.where(sex == "F", 0, y)
-    with pytest.raises((ValueError, TypeError), match=message):
-        fitted(library, [rule], X, y, sex, 5)
 
 
 N = 300
@@ -491,34 +467,6 @@ def test_saved_models_report_and_rank_as_before(library, rows, tmp_path):
     assert clone(model).constraints == rules
 
 
-def test_saved_linear_models_rank_as_before(rows):
-    X, y, *_ = rows
-    given = {"sensitive_features": X[["g"]]}
-    model = fit_linear(X.drop(columns="g"), y, REPORTED_GAP, **given)
-    again = pickle.loads(pickle.dumps(model))
-    pd.testing.assert_frame_equal(
-        again.constraint_report_, model.constraint_report_, check_exact=True
-    )
-    np.testing.assert_array_equal(
-        *(m.decision_function(X.drop(columns="g")) for m in (model, again))
-    )
-
-
-@BOTH
-def test_pair_rates_are_searched_over(library, rows):
-    X, y, *_ = rows
-    search = GridSearchCV(
-        make(library, None, measure_on=gc.CrossFit(2), n_estimators=3),
-        {"constraints": [[REPORTED_GAP], [gc.auc() >= 0.5]]},
-        scoring="roc_auc",
-        cv=2,
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        search.fit(X, y)
-    assert search.best_estimator_.constraint_report_["low"].notna().all()
-
-
 @BOTH
 def test_fits_that_are_interrupted_at_random_rounds_are_resumed(library, rows, tmp_path):
     X, y, *_ = rows
@@ -537,7 +485,7 @@ def test_fits_that_are_interrupted_at_random_rounds_are_resumed(library, rows, t
         rng, phases = np.random.default_rng(0), np.array(seen)
         rounds = [
             at
-            for phase, n in (("measuring", 8), ("training", 2))
+            for phase, n in (("measuring", 3), ("training", 1))
             for at in rng.choice(np.flatnonzero(phases == phase), n, replace=False)
         ]
         for at in rounds:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import BOTH, CLASSIFIERS, margins_of
+import small_fits
+from helpers import BOTH, CLASSIFIERS
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
@@ -25,12 +27,6 @@ from gbm_constrained.fit.cross_fit import (
 )
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.counts import CellCounts
-
-OPTIONS = {
-    "xgboost": {"n_jobs": 1, "max_depth": 3},
-    "lightgbm": {"n_jobs": 1, "num_leaves": 7, "verbose": -1},
-}
-
 
 # --- swings -------------------------------------------------------------------------------------
 
@@ -99,9 +95,7 @@ def test_gaps_that_are_closed_or_not_curved_have_none():
 # --- whole fits ---------------------------------------------------------------------------------
 
 
-def make(library, constraints, **options):
-    options = {"n_estimators": 14, **OPTIONS[library], **options}
-    return CLASSIFIERS[library](constraints=constraints, **options)
+make = functools.partial(small_fits.make, n_estimators=14)
 
 
 @pytest.fixture(scope="module")
@@ -190,17 +184,6 @@ def test_mixtures_and_training_rows_have_one_pass(library, options, table, grown
         warnings.simplefilter("ignore")
         make(library, PULLING, **options).fit(X, y, sensitive_features={"sex": sex})
     assert len(grown) <= 1
-
-
-def test_the_same_model_again(table):
-    X, y, sex = table
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        one, other = (
-            make("lightgbm", PULLING).fit(X, y, sensitive_features={"sex": sex}) for _ in range(2)
-        )
-    np.testing.assert_array_equal(margins_of(one, X), margins_of(other, X))
-    assert one.feasibility_.cost == other.feasibility_.cost
 
 
 @BOTH

@@ -25,8 +25,9 @@ def table():
 
 
 @BOTH
-@KINDS
-@pytest.mark.parametrize("measure_on", ["crossfit", "holdout", "watch"])
+@pytest.mark.parametrize(
+    ("kind", "measure_on"), [("binary", "crossfit"), ("several", "holdout"), ("several", "watch")]
+)
 def test_the_model_is_the_librarys_own(library, kind, measure_on, table, conclusions):
     """Of all rows; with its shift beside it."""
     X, y = table[0], table[1][kind]
@@ -151,7 +152,7 @@ def test_the_threshold_is_the_best_of_all(library, table, conclusions):
 # --- around it ----------------------------------------------------------------------------------
 
 
-@BOTH
+@pytest.mark.parametrize("library", ["xgboost"])
 def test_a_start_of_multipliers_is_none_for_the_threshold(library, table):
     """They are where the second set of boosters begins."""
     X, y = table[0], table[1]["binary"]
@@ -298,10 +299,16 @@ def test_constraints_that_are_met_at_any_price_do_not_count(library, table, grow
 # --- which of the two ---------------------------------------------------------------------------
 
 
-@BOTH
-@KINDS
 @pytest.mark.usefixtures("one_pass")
-@pytest.mark.parametrize("guarantee", [None, "expected", "high_probability"])
+@pytest.mark.parametrize(
+    ("library", "kind", "guarantee"),
+    [
+        ("xgboost", "several", None),
+        ("lightgbm", "binary", None),
+        ("lightgbm", "several", "expected"),
+        ("xgboost", "binary", "high_probability"),
+    ],
+)
 def test_auto_is_one_of_the_two(library, kind, guarantee, table, conclusions, grown):
     """The one that makes fewer errors out of fold, where both are grown."""
     X, y = table[0], table[1][kind]
@@ -333,7 +340,7 @@ def overfitted(rng, n):
     return X, (X[:, 0] + X[:, 1] + 1.5 * rng.normal(size=n) > 1.0).astype(int)
 
 
-@BOTH
+@pytest.mark.parametrize("library", ["lightgbm"])
 def test_memorised_rows_need_no_second_set_of_boosters(library, conclusions, grown):
     X, y = overfitted(np.random.default_rng(0), 3000)
     model = make(library, [gc.fnr() <= 0.3], n_estimators=80, learning_rate=0.3, max_depth=8)
@@ -357,7 +364,7 @@ def underfitted(rng, n):
 SMALL = {"n_estimators": 16, "learning_rate": 0.1, "max_depth": 3}
 
 
-@BOTH
+@pytest.mark.parametrize("library", ["xgboost"])
 def test_few_small_trees_are_weighed(library, grown):
     """They go where the constraint puts the decision; a threshold alone cannot make up for it."""
     rng = np.random.default_rng(0)
@@ -374,7 +381,7 @@ def test_few_small_trees_are_weighed(library, grown):
     assert auto == abpp
 
 
-@BOTH
+@pytest.mark.parametrize("library", ["lightgbm"])
 def test_a_threshold_is_not_enough_where_no_row_is_memorised(library, grown):
     """And a constraint that the plain model meets is none that a certificate would find met."""
     X, y = underfitted(np.random.default_rng(1), 20_000)
@@ -424,7 +431,7 @@ def test_constraints_that_the_plain_model_meets_are_no_reason_to_weigh(library, 
     )
 
 
-@BOTH
+@pytest.mark.parametrize("library", ["xgboost"])
 def test_strict_constraints_where_the_plain_model_is_hardly_ever_wrong(library):
     """One digit against the others, whose training rows are soon memorised."""
     X, y = load_digits(return_X_y=True)
@@ -439,7 +446,7 @@ def test_strict_constraints_where_the_plain_model_is_hardly_ever_wrong(library):
     assert (decided[y_test == 1] == 0).mean() < 0.07
 
 
-@BOTH
+@pytest.mark.parametrize("library", ["lightgbm"])
 def test_where_plain_boosters_fail_multipliers_are_tried(library, grown):
     """Steps of full length over few frauds, which the boosters do not even memorise."""
     rng = np.random.default_rng(0)

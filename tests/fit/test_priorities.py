@@ -1,4 +1,4 @@
-"""Fits under constraints with priorities: bounds in training, reports, and refusals."""
+"""Fits under constraints with priorities: bounds, reports, guarantees, and refusals."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from helpers import BOTH, CLASSIFIERS, margins_of
+from scipy import stats
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
 from sklearn.metrics import log_loss, roc_auc_score, roc_curve
@@ -19,6 +20,7 @@ from gbm_constrained.decision.choose import VIOLATION_PRICE
 from gbm_constrained.fit.cross_fit import DualController, find_attainable_excess
 from gbm_constrained.metrics import BlackBox
 from gbm_constrained.problem.compiler import compile_constraints
+from gbm_constrained.statistics.order_statistics import minimum_rows
 
 BUDGET, RECALL = gc.selection_rate() <= 0.08, gc.recall() >= 0.7
 BUDGET_FIRST = [BUDGET, RECALL.with_priority(2)]
@@ -110,20 +112,19 @@ def test_multipliers_of_what_is_given_up_come_to_rest(library):
 
 @BOTH
 def test_what_comes_first_holds_on_new_rows_and_what_follows_is_as_good_as_that_allows(library):
-    for seed in range(3):
-        X, y = draw(4000, seed)
-        others, labels = draw(40_000, 100 + seed)
-        model = fit_quietly(make(library, BUDGET_FIRST, n_estimators=30), X, y)
-        selected, recall = rates(model, others, labels)
-        # The model is one of 4,000 rows: chance is that of the threshold they chose.
-        assert selected <= 0.08 + 2 * np.sqrt(0.08 * 0.92 / 4000)
-        assert recall == pytest.approx(best_recall(model, others, labels, selected), abs=1e-3)
-        assert recall >= best_recall(model, others, labels, 0.08) - 0.06
+    X, y = draw(4000)
+    others, labels = draw(40_000, 100)
+    model = fit_quietly(make(library, BUDGET_FIRST, n_estimators=30), X, y)
+    selected, recall = rates(model, others, labels)
+    # The model is one of 4,000 rows: chance is that of the threshold they chose.
+    assert selected <= 0.08 + 2 * np.sqrt(0.08 * 0.92 / 4000)
+    assert recall == pytest.approx(best_recall(model, others, labels, selected), abs=1e-3)
+    assert recall >= best_recall(model, others, labels, 0.08) - 0.06
 
-        model = fit_quietly(make(library, RECALL_FIRST, n_estimators=30), X, y)
-        selected, recall = rates(model, others, labels)
-        assert recall >= 0.7 - 2 * np.sqrt(0.7 * 0.3 / y.sum())
-        assert selected > 0.15
+    model = fit_quietly(make(library, RECALL_FIRST, n_estimators=30), X, y)
+    selected, recall = rates(model, others, labels)
+    assert recall >= 0.7 - 2 * np.sqrt(0.7 * 0.3 / y.sum())
+    assert selected > 0.15
 
 
 @BOTH
@@ -254,6 +255,91 @@ def test_several_classes_and_a_data_set_have_priorities(library):
     model = fit_quietly(make(library, rules, n_estimators=10), X, y, datasets={"today": today})
     assert model.constraint_report_["held_out"][0] <= 0.08
     assert model.constraint_report_["given_up_for"][1] == str(rules[0])
+
+
+# Guarantees of what comes first, beside constraints that follow as well as they can.
+
+GUARANTEED = [gc.selection_rate() <= 0.1, (gc.recall() >= 0.7).with_priority(2)]
+
+
+def draw_with_group(n, seed=0):
+    """Rows as of :func:`draw`, and a group of each."""
+    rng = np.random.default_rng(seed)
+    X, y = draw(n, rng)
+    group = X[:, 0] + rng.normal(size=n) > 0
+    return X, y, {"g": np.where(group, "a", "b")}
+
+
+def fit_certified(library, rules, rows, **options):
+    X, y, groups = rows
+    options = {"guarantee": gc.HighProbability(delta=0.1), "n_estimators": 20, **options}
+    return fit_quietly(make(library, rules, **options), X, y, sensitive_features=groups)
+
+
+@BOTH
+@pytest.mark.parametrize("guarantee", [gc.HighProbability(0.1), gc.Expected()], ids=repr)
+def test_what_comes_first_is_guaranteed_and_what_follows_is_as_good_as_that_allows(
+    library, guarantee
+):
+    """The threshold is that of the first constraint alone: the recall is out of reach."""
+    model = fit_certified(library, GUARANTEED, draw_with_group(2500), guarantee=guarantee)
+    report, found = model.constraint_report_, model.feasibility_
+    assert report["rows"].tolist() == ["certification"] * 2
+    assert report["verdict"].tolist() == ["met", "cannot be met"]
+    assert report["given_up_for"].tolist() == ["", str(GUARANTEED[0])]
+    assert "Not certified" not in str(found)
+    n, k = 500, round(500 * report["held_out"][0])
+    if isinstance(guarantee, gc.HighProbability):
+        assert found.p_value <= found.level == 0.1
+        assert found.p_value == pytest.approx(stats.binom.cdf(k, n, 0.1))
+        assert stats.binom.cdf(k + 1, n, 0.1) > 0.1  # one more row would be too many
+    else:
+        assert k <= int(0.1 * (n + 1)) - 1
+    others, labels, _ = draw_with_group(20_000, 1)
+    selected = model.predict(others).mean()
+    assert 0.06 <= selected <= 0.1
+    recall = model.predict(others)[labels == 1].mean()
+    assert recall == pytest.approx(best_recall(model, others, labels, selected), abs=1e-3)
+
+
+@BOTH
+def test_a_sequence_of_thresholds_is_tested_by_what_comes_first(library):
+    """Of the thresholds that pass, the one is taken that misses the recall least."""
+    rules = [gc.gap(gc.fpr(), by="g") <= 0.2, gc.fpr() <= 0.2]
+    later = [(gc.recall() >= 0.95).with_priority(2), (gc.accuracy() >= 0.99).with_priority(3)]
+    rows = draw_with_group(3000)
+    alone, model = (fit_certified(library, given, rows) for given in (rules, [*rules, *later]))
+    assert model.feasibility_.p_value <= 0.1
+    assert (model.constraint_report_["verdict"][:2] == "met").all()
+    others, labels, _ = draw_with_group(10_000, 1)
+    recalls = [fitted.predict(others)[labels == 1].mean() for fitted in (alone, model)]
+    assert recalls[1] > recalls[0] + 0.05
+    assert model.predict(others)[labels == 0].mean() <= 0.2
+
+
+@BOTH
+def test_several_classes_and_what_cannot_be_certified_at_all(library):
+    """Rows that could never certify a constraint are enough if it comes second."""
+    X, y, groups = draw_with_group(2000)
+    several = np.where((y == 0) & (X[:, 3] > 0.8), 2, y)
+    strict = gc.class_error(1) <= 0.001
+    rules = [gc.selection_rate(1) <= 0.2, strict.with_priority(2)]
+    model = fit_certified(library, rules, (X, several, groups), n_estimators=8)
+    assert model.feasibility_.p_value <= 0.1
+    assert model.constraint_report_["verdict"][0] == "met"
+    assert minimum_rows(0.001, 0.1) > 2000
+    with pytest.raises(ValueError, match="cannot be given for class_error"):
+        fit_certified(library, [strict], (X, several, groups), n_estimators=8)
+
+
+@BOTH
+def test_a_guarantee_that_is_not_given_names_what_comes_first(library):
+    rules = [gc.error_rate() <= 0.08, (gc.recall() >= 0.99).with_priority(2)]
+    model = fit_certified(library, rules, draw_with_group(1200))
+    found = model.feasibility_
+    assert found.p_value > found.level
+    assert rules[0] in found.conflict
+    assert "Not certified" in str(found)
 
 
 # Refusals.

@@ -228,9 +228,15 @@ def test_boosters_with_multipliers_that_take_too_long(library, pace):
 
 
 @BOTH
-@pytest.mark.parametrize("on", ["metric", "constraints", "both"])
-@pytest.mark.parametrize("by", ["parameter", "callback"])
-@pytest.mark.parametrize("cause", ["time", "callback"])
+@pytest.mark.parametrize(
+    ("on", "by", "cause"),
+    [
+        ("metric", "parameter", "time"),
+        ("metric", "callback", "callback"),
+        ("constraints", "callback", "time"),
+        ("both", "parameter", "callback"),
+    ],
+)
 def test_early_stopping_has_its_best_round(library, on, by, cause, pace):
     """Where training ends before its patience does, as at the last round that was asked for."""
     now = pace(training=1.0)

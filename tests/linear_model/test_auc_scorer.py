@@ -126,7 +126,7 @@ def test_no_rules_give_the_optimum_of_the_square_loss(rows):
     direction = model.coef_[0] / np.linalg.norm(model.coef_)
     surrogate = SquareSurrogate.of([], 2)
     ratios = density_ratios(np.stack([y == 1, y == 0], axis=1) * weight[:, None])
-    whole = find_optimum(surrogate, X, ratios).weights
+    whole, *_ = find_optimum(surrogate, X, ratios)
     assert direction @ whole / np.linalg.norm(whole) == pytest.approx(1.0, abs=0.01)
     assert model.constraint_report_.empty
 

@@ -41,8 +41,13 @@ def fit(function=mean_g_mean_loss, by="group", to=lambda X: X, **options):
     )  # fmt: skip
 
 
-def test_the_report_is_of_coefficients_that_a_plain_model_would_have():
-    model = fit()
+@pytest.fixture(scope="module")
+def unconstrained():
+    return fit()
+
+
+def test_the_report_is_of_coefficients_that_a_plain_model_would_have(unconstrained):
+    model = unconstrained
     X, y, g = TEST
     scores = X @ model.coef_[0] + model.intercept_[0]
     np.testing.assert_allclose(model.decision_function(X), scores)
@@ -87,8 +92,9 @@ def test_weights_are_repetitions_and_the_order_of_rows_does_not_matter():
     )
 
 
-def test_sparse_tables_are_those_of_numbers():
-    np.testing.assert_allclose(fit(to=sparse.csr_matrix).coef_, fit().coef_, rtol=1e-6)
+def test_sparse_tables_are_those_of_numbers(unconstrained):
+    found = fit(to=sparse.csr_matrix)
+    np.testing.assert_allclose(found.coef_, unconstrained.coef_, rtol=1e-6)
 
 
 def test_parameters_are_in_units_of_the_features():
@@ -116,7 +122,7 @@ def test_a_share_of_the_rows_is_held_out():
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).coef_, model.coef_)
 
 
-def test_constraints_are_kept_on_the_rows_that_choose():
+def test_constraints_are_kept_on_the_rows_that_choose(unconstrained):
     rule = gap(fpr(), by="group") <= 0.05
     model = fit(constraints=[rule])
     V, v, g = VALIDATION
@@ -124,7 +130,7 @@ def test_constraints_are_kept_on_the_rows_that_choose():
     report = model.blackbox_report_.set_index("model")
     assert report.violation.notna().all()
     assert kept <= 0.05 + 1e-9
-    free = fit().blackbox_report_.set_index("model")
+    free = unconstrained.blackbox_report_.set_index("model")
     assert free.violation.isna().all()
     assert report.validation["this model"] >= free.validation["this model"] - 0.02
 

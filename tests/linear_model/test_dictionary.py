@@ -209,8 +209,7 @@ def test_bad_dictionaries_are_refused(change, match):
         DictionaryLearner(_lagrangian(y, _rules(X, 2)), **arguments)
 
 
-@pytest.mark.parametrize("metric", ["scores", "weights"])
-@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize(("n_classes", "metric"), [(2, "scores"), (4, "weights")])
 def test_constraints_in_several_views_are_those_of_one(monkeypatch, n_classes, metric):
     """The same constants, observed ones too, and the same path."""
     together = _learner(n_classes, "linear", metric)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -55,8 +54,15 @@ def test_parameters_are_the_parents_and_more():
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("options", [{}, {"C": 0.05}, {"fit_intercept": False}, {"C": np.inf}])
-@pytest.mark.parametrize("class_weight", [None, "balanced", {2: 4.0}])
+@pytest.mark.parametrize(
+    ("options", "class_weight"),
+    [
+        ({}, "balanced"),
+        ({"C": 0.05}, {2: 4.0}),
+        ({"fit_intercept": False}, None),
+        ({"C": np.inf}, "balanced"),
+    ],
+)
 def test_slack_constraints_give_the_parents_optimum(data, n_classes, options, class_weight):
     X, y, weight = data
     y = y if n_classes == 3 else 2 * (y == 2)
@@ -150,8 +156,7 @@ def test_units_and_shifts_of_features_do_not_matter(data):
 
 
 @pytest.mark.parametrize(
-    ("iterate", "proxy"),
-    [*product(["last", "ergodic"], ["logistic", "sigmoid"]), ("last", "ramp")],
+    ("iterate", "proxy"), [("last", "logistic"), ("ergodic", "sigmoid"), ("last", "ramp")]
 )
 def test_zero_one_rates_are_met_within_a_few_rows(data, iterate, proxy):
     X, y, _ = data
@@ -164,7 +169,7 @@ def test_zero_one_rates_are_met_within_a_few_rows(data, iterate, proxy):
         gc.fnr() <= 0.1,
         constraint_solver=AutoSolver(proxy=proxy),
         iterate=iterate,
-        n_iterations=300,
+        n_iterations=150,
     )
     missed = (own.predict(X)[y == "yes"] == "no").mean()
     assert own.constraint_report_.train[0] == pytest.approx(missed)
@@ -180,7 +185,7 @@ def test_an_iterate_that_meets_the_constraints_is_returned(data, constraint):
     """Rates swing about their bounds; the last iterate is over them as often as not."""
     X, y, _ = data
     group = {"g": X[:, 0] > 0.3}
-    for n_iterations in (100, 101, 102):
+    for n_iterations in (50, 51):
         own = gc.ConstrainedLogisticRegression(constraints=[constraint], n_iterations=n_iterations)
         own.fit(X, y == 2, sensitive_features=group)
         report, history = own.constraint_report_, own.history_
@@ -209,7 +214,7 @@ def test_several_classes_and_rates(data):
     X, y, _ = data
     labels = np.array(["a", "b", "c"])[y]
     own = fit_linear(
-        X, labels, gc.class_error("c") <= 0.1, gc.class_error("b") <= 0.25, n_iterations=300
+        X, labels, gc.class_error("c") <= 0.1, gc.class_error("b") <= 0.25, n_iterations=100
     )
     for name, bound in (("c", 0.1), ("b", 0.25)):
         assert (own.predict(X)[labels == name] != name).mean() <= bound + 0.02
@@ -219,9 +224,9 @@ def test_several_classes_and_rates(data):
 
 
 def test_sample_weights_are_repetitions(data):
-    X, y, _ = data
-    times = np.arange(600) % 3
-    rows = np.repeat(np.arange(600), times)
+    X, y = (values[:300] for values in data[:2])
+    times = np.arange(300) % 3
+    rows = np.repeat(np.arange(300), times)
     constraint = gc.log_loss(on=gc.label(2)) <= 0.5
     a = fit_linear(X, y, constraint, sample_weight=times, tol=1e-6)
     b = fit_linear(X[rows], y[rows], constraint, tol=1e-6)
@@ -356,8 +361,8 @@ def test_reports_are_of_losses_in_full(data):
 
 def test_the_average_of_all_iterates_takes_longer(data):
     """It is returned when it meets the constraints itself, or with a warning."""
-    X, y, _ = data
-    constraint = gc.log_loss(on=gc.label(2)) <= 0.5
+    X, y = data[0], data[1] == 2
+    constraint = gc.log_loss(on=gc.label(1)) <= 0.5
     last = fit_linear(X, y, constraint)
     with pytest.warns(ConvergenceWarning, match=r"n_iterations=30 with an average whose residual"):
         short = fit_linear(X, y, constraint, iterate="ergodic", n_iterations=30)

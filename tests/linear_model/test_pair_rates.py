@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import lzma
-import os
 import pickle
 import warnings
-from pathlib import Path
 
 import cvxpy as cp
 import numpy as np
 import pytest
 from pair_references import count_pairs
 from sklearn.base import clone
-from sklearn.datasets import load_svmlight_file
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
@@ -312,26 +307,3 @@ def test_unsuitable_solvers_are_refused(data):
     model = ConstrainedLogisticRegression(constraints=auc() >= 0.6, constraint_solver="cbpr")
     with pytest.raises(ValueError, match="compares scores"):
         model.fit(X, y, sensitive_features={"g": group})
-
-
-def read_a9a(name):
-    folder = Path(os.environ.get("GBM_CONSTRAINED_DATA", "../shared/data"))
-    if not (folder / f"{name}.xz").exists():
-        pytest.skip(f"a9a was not found in {folder}; set GBM_CONSTRAINED_DATA")
-    with lzma.open(folder / f"{name}.xz") as file:
-        X, y = load_svmlight_file(io.BytesIO(file.read()), n_features=123)
-    return X, (y > 0).astype(int), np.where(X[:, [71]].toarray().ravel() > 0, "F", "M")
-
-
-def test_adult_under_an_inter_group_bound():
-    """A training gap of .164 comes to its bound for .7 points of test AUC."""
-    X, y, group = read_a9a("a9a")
-    model = ConstrainedLogisticRegression(
-        constraints=gap(cross_auc(), by="sex") <= 0.01, n_iterations=22
-    )
-    model.fit(X, y, sensitive_features={"sex": group})
-    margin = model.decision_function(X)
-    everyone = np.ones(y.size)
-    assert abs(gap_of(margin, sides(y, group)["inter-group"], everyone)) <= 0.01
-    X, y, _ = read_a9a("a9a.t")
-    assert roc_auc_score(y, model.decision_function(X)) >= 0.893

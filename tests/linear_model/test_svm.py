@@ -68,8 +68,15 @@ def test_hinges_without_rules_are_the_parents_problem(rows):
     np.testing.assert_allclose(2 * own.coef_, parent.coef_, atol=0.02)
 
 
-@pytest.mark.parametrize("rules", [[RATIO], [NEYMAN_PEARSON], [RATIO, NEYMAN_PEARSON]])
-@pytest.mark.parametrize("chooser", ["maximum", "centroid"])
+@pytest.mark.parametrize(
+    ("rules", "chooser"),
+    [
+        ([RATIO], "maximum"),
+        ([NEYMAN_PEARSON], "centroid"),
+        ([RATIO, NEYMAN_PEARSON], "maximum"),
+        ([RATIO, NEYMAN_PEARSON], "centroid"),
+    ],
+)
 def test_every_step_meets_the_constraints(rows, rules, chooser):
     X, y, group, weight = rows
     model = fit(rows, *rules, chooser=chooser)

@@ -62,10 +62,10 @@ def test_calls_are_counted_and_end():
     metric = measured(function, at=rows(group=Y), max_calls=3)
     for left in (2, 1, 0):
         metric(SCORES)
-        assert metric.calls_left == left
+        assert metric.budget.left == left
     with pytest.raises(RuntimeError, match=r"max_calls=3 times.*raise max_calls"):
         metric(SCORES)
-    assert metric.calls == function.call_count == 3
+    assert metric.budget.calls == function.call_count == 3
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_errors_of_the_function_name_the_iteration():
         raise ZeroDivisionError("no positives")
 
     metric = measured(fails)
-    metric.begin_iteration(7)
+    metric.budget.place = "iteration 7"
     with pytest.raises(ZeroDivisionError, match="no positives") as error:
         metric(SCORES)
     assert error.value.__notes__ == [
@@ -161,7 +161,7 @@ def test_errors_of_the_function_name_the_iteration():
 )
 def test_bad_values_are_errors(value, message):
     metric = measured(lambda y, s: value)
-    metric.begin_iteration(2)
+    metric.budget.place = "iteration 2"
     with pytest.raises((TypeError, ValueError), match=message):
         metric(SCORES)
 
@@ -210,13 +210,14 @@ def test_surrogates_are_bound_to_both_kinds_of_rows():
     group = np.array(list("aabbab"))
     training = rows(group=group)
     box = BlackBox(loss, by="group")
-    assert len(box.bind_surrogates(training, 200)) == 4
-    assert box.bind_validation(Rows(Y, CLASSES, None, {"group": group}, like=training), training)
+    assert len(box.bind_surrogates(training)) == 4
+    same = Rows(Y, CLASSES, None, {"group": group}, like=training)
+    assert box.bind_surrogates(same, training, "validation")
     only_a = Rows(Y, CLASSES, None, {"group": np.full(6, "a")}, like=training)
     with pytest.raises(ValueError, match=r"y='no', group=b.* is taken over no validation row"):
-        box.bind_validation(only_a, training)
+        box.bind_surrogates(only_a, training, "validation")
     own = BlackBox(loss, surrogates=[surrogate("hinge")], by="group")
-    assert own.bind_surrogates(training, 200).names == ("surrogate('hinge')",)
+    assert own.bind_surrogates(training).names == ("surrogate('hinge')",)
 
 
 def test_descriptions_are_copied():

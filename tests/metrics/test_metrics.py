@@ -11,14 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pasted import paste
 from scipy.optimize import approx_fprime
-from sklearn import metrics as sk
 from sklearn import metrics as skm
 from sklearn.base import clone
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.decision.search import BiasSearch, ShiftSearch
-from gbm_constrained.evaluation.audit import measure_metric
+from gbm_constrained.evaluation.audit import MetricOnRows
 from gbm_constrained.metrics import (
     balanced_accuracy,
     cost,
@@ -58,7 +56,7 @@ def draw(seed, n=300, n_classes=3):
 
 def value_of(found, y, decided, weight=None, classes=CLASSES, **columns):
     rows = Rows(y, classes, weight, columns)
-    return measure_metric(found, rows, np.eye(classes.size)[decided])
+    return MetricOnRows(found, rows).value(np.eye(classes.size)[decided])
 
 
 def from_recalls(u):
@@ -107,9 +105,9 @@ def test_a_random_rule_and_a_perfect_one():
     y = np.repeat(np.arange(4), [10, 20, 30, 40])
     rows = Rows(y, np.arange(4))
     for found in (g_mean(), h_mean(), q_mean(), min_recall(), balanced_accuracy()):
-        assert measure_metric(found, rows, np.full((100, 4), 0.25)) == pytest.approx(0.25)
+        assert MetricOnRows(found, rows).value(np.full((100, 4), 0.25)) == pytest.approx(0.25)
     for found in BUILT_IN:
-        assert measure_metric(found, rows, np.eye(4)[y]) == pytest.approx(1.0, abs=1e-12)
+        assert MetricOnRows(found, rows).value(np.eye(4)[y]) == pytest.approx(1.0, abs=1e-12)
 
 
 def test_a_class_that_is_never_predicted_makes_three_means_zero():
@@ -241,7 +239,7 @@ def own(C):
 
 
 def recalls(y, d):
-    return sk.recall_score(y, d, average=None)
+    return skm.recall_score(y, d, average=None)
 
 
 RULES = {
@@ -249,14 +247,14 @@ RULES = {
     "h_mean": (h_mean() >= 0.7, lambda y, d: 2 / (1 / recalls(y, d)).sum()),
     "q_mean": (q_mean() >= 0.7, lambda y, d: 1 - np.sqrt(np.mean((1 - recalls(y, d)) ** 2))),
     "min_recall": (min_recall() >= 0.7, lambda y, d: recalls(y, d).min()),
-    "balanced": (balanced_accuracy() >= 0.7, sk.balanced_accuracy_score),
-    "f1_macro": (f1_macro() >= 0.7, lambda y, d: sk.f1_score(y, d, average="macro")),
-    "f_beta": (f_beta(2) >= 0.7, lambda y, d: sk.fbeta_score(y, d, beta=2)),
-    "f1_micro": (f1_micro(default=0) >= 0.7, sk.f1_score),
+    "balanced": (balanced_accuracy() >= 0.7, skm.balanced_accuracy_score),
+    "f1_macro": (f1_macro() >= 0.7, lambda y, d: skm.f1_score(y, d, average="macro")),
+    "f_beta": (f_beta(2) >= 0.7, lambda y, d: skm.fbeta_score(y, d, beta=2)),
+    "f1_micro": (f1_micro(default=0) >= 0.7, skm.f1_score),
     "cost": (cost([[0, 1], [3, 0]]) <= 0.7, lambda y, d: ((d > y) + 3.0 * (d < y)).mean()),
     "own": (
         metric(own, kind="other") >= 0.4,
-        lambda y, d: own(sk.confusion_matrix(y, d, normalize="all")),
+        lambda y, d: own(skm.confusion_matrix(y, d, normalize="all")),
     ),
 }
 
@@ -364,31 +362,3 @@ def test_several_choices_of_rates_at_once(metric):
     for i in (0, 7, 20):
         of_metric = value.bound.function(np.clip(u[:, i], 0.0, value.bound.ranges[1]))
         assert alone[i] == pytest.approx(float(of_metric), rel=1e-14)
-
-
-@pytest.mark.parametrize("metric", [g_mean(), f1_macro()], ids=str)
-def test_biases_are_searched_with_one_call_of_the_metric_for_a_block_of_a_line(metric):
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, 3, 600)
-    value = (metric >= 0.99).expression.with_classes([0, 1, 2])
-    cells, compiled = compile_constraints(
-        [gc.Constraint(value, ">=", 0.99)], Rows(y, np.arange(3))
-    )
-    search = ShiftSearch(rng.normal(size=(600, 3)) + np.eye(3)[y], cells, compiled)
-    calls, lines = [], []
-    of_columns, along = type(value).values, BiasSearch._along
-
-    def count_call(self, columns):
-        calls.append(columns.shape[1])
-        return of_columns(self, columns)
-
-    def count_line(self, *arguments):
-        lines.append(None)
-        return along(self, *arguments)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(value), "values", count_call)
-        patch.setattr(BiasSearch, "_along", count_line)
-        search.find()
-    assert sum(calls) > 100 * len(lines)
-    assert len(calls) <= 3 * len(lines)

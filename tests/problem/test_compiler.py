@@ -10,23 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_rows import (
-    CLASS_COUNTS,
-    N,
-    decisions,
     draw,
     log_probability,
     measure,
-    some_constraints,
 )
 from references import (
     EXACT,
     Problem,
     counted,
-    over,
     random,
     seeds,
 )
-from scipy import sparse
 from sklearn import metrics
 from sklearn.base import BaseEstimator, clone
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -39,22 +33,7 @@ from gbm_constrained.data.cells import VIEW_CELLS, CellStatistics
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import JointCells, compile_constraints
 from gbm_constrained.problem.lagrangian import Lagrangian
-from gbm_constrained.problem.linear_constraints import SMALL_MATRIX, product_with
 from gbm_constrained.statistics.counts import CellCounts, functionals_of_weights
-
-
-def test_classes_are_found_by_their_label_in_y():
-    """Strings, integers and booleans, whatever their order among the classes."""
-    y, margin, weight, _ = draw(3, seed=10)
-    by_index = measure([gc.class_error(k) <= 0.1 for k in range(3)], y, margin, weight)
-    names = np.array(["BOMBAY", "CALI", "SIRA"])
-    by_name = measure([gc.class_error(k) <= 0.1 for k in names], y, margin, weight, names)
-    assert by_name.tolist() == by_index.tolist()
-    numbers = np.array([-5, 3, 40])
-    by_number = measure(
-        [gc.error_rate(on=gc.label(k)) <= 0.1 for k in (-5, 3, 40)], y, margin, weight, numbers
-    )
-    assert by_number.tolist() == by_index.tolist()
 
 
 def refuse(constraint, y, classes=None, weight=None):
@@ -75,36 +54,10 @@ def test_an_unknown_class_is_named_with_the_known_ones():
     assert message.startswith("log_loss[y=7] <= 1: it names class 7")
 
 
-@pytest.mark.parametrize("rate", [gc.fpr, gc.fnr])
-def test_binary_rates_of_three_classes_point_to_class_error(rate):
-    message = refuse(rate() <= 0.1, np.array([0, 1, 2]))
-    assert message.startswith(
-        f"{rate.__name__} <= 0.1: it is a rate of binary classifiers, but y has 3 classes"
-    )
-    assert (
-        "name one of them as label= of the rate, as in tpr(label=k), or as "
-        "positive= of all rates, or use class_error(k)" in message
-    )
-
-
-def test_a_constraint_on_no_row():
-    y = np.array([0, 1, 1])
-    for constraint in (gc.error_rate(on=np.zeros(3, bool)) <= 0.1, gc.fpr(on=y == 1) <= 0.1):
-        message = refuse(constraint, y)
-        assert message.startswith(f"{constraint} is taken over no rows at all")
-        assert "drop the constraint" in message
-
-
 def test_a_constraint_on_rows_without_weight():
     message = refuse(gc.fnr() <= 0.1, np.array([0, 1, 1]), weight=np.array([1.0, 0.0, 0.0]))
     assert message.startswith("fnr <= 0.1 is taken over rows whose total weight is zero")
     assert "positive sample_weight" in message
-
-
-def test_a_mask_of_another_length():
-    constraint = gc.error_rate(on=np.ones(4, bool)) <= 0.1
-    with pytest.raises(ValueError, match="a mask of 4 rows, but the training data have 3 rows"):
-        compile_constraints([constraint], Rows(np.array([0, 1, 1]), np.arange(2)))
 
 
 MASK = np.array([True, False, True, True, False])
@@ -155,7 +108,7 @@ def every_kind(p, rng):
             yield gc.ratio(gc.tnr(1), **options) >= rng.uniform(0.3, 1)
 
 
-@random(30)
+@random(8)
 @given(seed=seeds, extreme=st.sampled_from([None, -1.0, 1.0]))
 def test_the_linear_rows_mean_what_was_written(seed, extreme):
     """A constraint is satisfied where and only where all its rows are at most zero."""
@@ -173,44 +126,7 @@ def test_the_linear_rows_mean_what_was_written(seed, extreme):
             assert satisfied[j] == (own <= 0).all(), constraint
 
 
-def test_many_ratios_as_linear_rows():
-    """Goh et al. (2016), Appendix B: on 2,000 random predictions, by direct evaluation."""
-    p = Problem(0, n=40, weighted=False)
-    old, y = p.other, p.codes
-    k = {"precision": 0.6, "f1": 0.55, "win_loss": 1.2, "win_change": 0.5}
-    w, lost = gc.wins(over=old), gc.losses(to=old)
-    rates = [gc.precision(), gc.f1(), w / lost, w / (w + lost)]
-    constraints = [rate >= bound for rate, bound in zip(rates, k.values(), strict=True)]
-    cells, compiled = compile_constraints(constraints, p.rows)
-    lagrangian = Lagrangian(p.codes, cells, compiled)
-    rng = np.random.default_rng(1)
-    met = np.zeros(4)
-    for _ in range(2000):
-        predicted = rng.random(40) < rng.choice([0.02, 0.3, 0.5, 0.9])
-        if rng.random() < 0.5:  # nearer the truth
-            predicted = np.where(rng.random(40) < 0.4, y == 1, predicted)
-        statistics = lagrangian.at(np.where(predicted, 1.0, -1.0)).statistics()
-        g = compiled.violations(statistics)
-        right, old_right = predicted == y, old == y
-        tp, fp = (predicted & (y == 1)).sum(), (predicted & (y == 0)).sum()
-        fn = (~predicted & (y == 1)).sum()
-        won, gone = (right & ~old_right).sum(), (~right & old_right).sum()
-        direct = [
-            tp - k["precision"] * (tp + fp),
-            2 * tp - k["f1"] * (2 * tp + fp + fn),
-            won - k["win_loss"] * gone,
-            won - k["win_change"] * (won + gone),
-        ]
-        np.testing.assert_allclose(-40 * g, direct, atol=1e-12)
-        fractions = [over(tp, tp + fp), over(2 * tp, 2 * tp + fp + fn), over(won, gone)]
-        fractions.append(over(won, won + gone))
-        values = compiled.values(compiled.functionals(statistics))
-        np.testing.assert_allclose(values, fractions, **EXACT)
-        met += g <= 1e-12
-    assert ((met > 100) & (met < 1900)).all()
-
-
-@random(2)
+@random(1)
 @given(seed=seeds)
 def test_many_masks_are_spread_over_views(seed):
     """Forty masks would make 2^40 cells; each constraint still counts its own rows."""
@@ -245,13 +161,13 @@ def test_many_masks_are_spread_over_views(seed):
     np.testing.assert_allclose(lagrangian.total_weight, p.weight.sum(), **EXACT)
 
 
-@random(40)
+@random(6)
 @given(seed=seeds, a=st.floats(-3, 3), b=st.floats(0.1, 3))
 def test_the_value_of_a_combination_is_the_combination_of_values(seed, a, b):
     p = Problem(seed, n=60)
     x, y, z = gc.tpr(on={"sex": "F"}), gc.fpr(), gc.log_loss()
     vx, vy, vz = p.value(x), p.value(y), p.value(z)
-    for rate, expected in {
+    expected = {
         x + y: vx + vy,
         x - y: vx - vy,
         -x + 1: 1 - vx,
@@ -265,10 +181,10 @@ def test_the_value_of_a_combination_is_the_combination_of_values(seed, a, b):
         sum([x, y, z]): vx + vy + vz,
         x + x - 0.5 * x: 1.5 * vx,
         0.5 * (x + (y - x)) + x: 0.5 * vy + vx,
-    }.items():
-        low, high = rate.range
-        bound = min(max(0.3, low), high)
-        np.testing.assert_allclose(p.measured(rate <= bound)[0][0], expected, **EXACT)
+    }
+    bounds = [min(max(0.3, rate.range[0]), rate.range[1]) for rate in expected]
+    stated = [rate <= bound for rate, bound in zip(expected, bounds, strict=True)]
+    np.testing.assert_allclose(p.measured(*stated)[0], [*expected.values()], **EXACT)
 
 
 class Counting(BaseEstimator):
@@ -343,20 +259,17 @@ def test_of_many_values_some_are_named():
     assert f"the values of 'id' are [{first} and {p.n - 20} more]." in str(error.value)
 
 
-def test_rows_without_weight_are_refused():
-    p = Problem(0)
-    p.weight[p.sex == "F"] = 0.0
-    with pytest.raises(ValueError, match="is taken over rows whose total weight is zero"):
-        p.measured(gc.fpr(on={"sex": "F"}) <= 0.1)
-
-
 @pytest.mark.parametrize(
     "rate", [gc.fpr, gc.fnr, gc.tpr, gc.tnr, gc.recall, gc.selection_rate, gc.precision, gc.f1]
 )
 def test_binary_rates_need_a_label_for_three_classes(rate):
     p = Problem(0, (0, 1, 2))
-    with pytest.raises(ValueError, match="rate of binary classifiers, but y has 3 classes"):
+    with pytest.raises(
+        ValueError, match="rate of binary classifiers, but y has 3 classes"
+    ) as error:
         p.measured(rate() <= 0.1)
+    remedy = "name one of them as label= of the rate, as in tpr(label=k), or as positive= of all"
+    assert remedy in str(error.value)
     assert 0 <= p.measured(rate(label=2) <= 0.1)[0][0] <= 1
 
 
@@ -373,82 +286,6 @@ def test_an_attribute_soup_is_refused():
     masks = tuple(p.rng.random((25, p.n)) < 0.9)
     with pytest.raises(ValueError, match=r"one constraint looks at 2[56] attributes"):
         p.measured(gc.error_rate(on=masks) <= 0.1)
-
-
-def brute_force(constraint, y, margin, weight):
-    """Weighted mean over selected rows, row by row."""
-    (term,) = constraint.terms
-    first = term.name
-    total = value = 0.0
-    log_p, predicted = log_probability(margin), decisions(margin)
-    for i in range(y.size):
-        inside = True
-        if first.startswith("class_error"):
-            inside = y[i] == int(first[len("class_error(") : -1])
-        elif first in {"fpr", "fnr"}:
-            inside = y[i] == (first == "fnr")
-        for selector in term.on:
-            if hasattr(selector, "to_array"):
-                inside &= bool(selector.to_array()[i])
-            elif hasattr(selector, "value"):
-                inside &= bool(y[i] == selector.value)
-        if inside:
-            total += weight[i]
-            value += weight[i] * (-log_p[i, y[i]] if first == "log_loss" else predicted[i] != y[i])
-    return value / total
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
-def test_rates_are_what_counting_row_by_row_gives(n_classes, weighted):
-    y, margin, weight, masks = draw(n_classes)
-    constraints = some_constraints(n_classes, masks)
-    w = weight if weighted else np.ones(N)
-    found = measure(constraints, y, margin, weight if weighted else None)
-    expected = [brute_force(c, y, margin, w) for c in constraints]
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
-@pytest.mark.parametrize("subset", [False, True])
-def test_rates_are_those_of_scikit_learn(n_classes, subset):
-    y, margin, weight, masks = draw(n_classes, seed=1)
-    on = masks[0] if subset else np.ones(N, dtype=bool)
-    mask = {"on": masks[0]} if subset else {}
-    constraints = [gc.error_rate(**mask) <= 0.1, gc.log_loss(**mask) <= 0.1]
-    constraints += [gc.class_error(k, **mask) <= 0.1 for k in range(n_classes)]
-    found = measure(constraints, y, margin, weight)
-    rows = {"sample_weight": weight[on]}
-    predicted, truth = decisions(margin)[on], y[on]
-    probability = np.exp(log_probability(margin))[on]
-    labels = np.arange(n_classes)
-    recall = metrics.recall_score(truth, predicted, labels=labels, average=None, **rows)
-    expected = [
-        metrics.zero_one_loss(truth, predicted, **rows),
-        metrics.log_loss(truth, probability, labels=labels, **rows),
-        *(1 - recall),
-    ]
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-15)
-
-
-def test_false_positive_and_negative_rates_are_those_of_the_confusion_matrix():
-    y, margin, weight, _ = draw(2, seed=2)
-    confusion = metrics.confusion_matrix(y, margin > 0, sample_weight=weight, normalize="true")
-    found = measure([gc.fpr() <= 0.1, gc.fnr() <= 0.1], y, margin, weight)
-    np.testing.assert_allclose(found, [confusion[0, 1], confusion[1, 0]], rtol=1e-12)
-
-
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
-def test_an_integer_weight_is_a_repeated_row(n_classes):
-    y, margin, _, masks = draw(n_classes, seed=3)
-    repeats = np.random.default_rng(3).integers(0, 4, N)
-    repeats[:n_classes] = 2
-    once = measure(some_constraints(n_classes, masks), y, margin, repeats.astype(float))
-    masks = np.repeat(masks, repeats, axis=1)
-    again = measure(
-        some_constraints(n_classes, masks), np.repeat(y, repeats), np.repeat(margin, repeats, 0)
-    )
-    np.testing.assert_allclose(once, again, rtol=1e-12)
 
 
 def test_ties():
@@ -583,16 +420,6 @@ def test_what_a_part_leaves_empty_is_stood_for_by_the_other_cells(weighted):
     assert compiled.on(cells.take(np.arange(y.size)[::-1])) is compiled
 
 
-def test_violations_are_rates_minus_bounds():
-    y, margin, weight, _ = draw(3, seed=9)
-    constraints = [gc.class_error(1) <= 0.25, gc.log_loss() <= 1.5]
-    cells, compiled = compile_constraints(constraints, Rows(y, np.arange(3), weight))
-    assert len(compiled) == 2
-    statistics = Lagrangian(y, cells, compiled, weight=weight).at(margin).statistics()
-    rates = measure(constraints, y, margin, weight)
-    np.testing.assert_allclose(compiled.violations(statistics), rates - [0.25, 1.5], rtol=1e-12)
-
-
 def test_compiled_tables_by_hand():
     """Weights 1, 1, 2 of class 0 and 4 of class 1: shares within and over cells."""
     y, weight = np.array([0, 0, 0, 1]), np.array([1.0, 1.0, 2.0, 4.0])
@@ -665,22 +492,6 @@ def test_opposite_rows():
         assert not any((left == -row).all(axis=1).any() for row in left)
 
 
-@pytest.mark.parametrize("shape", [(7, 9), (1, 4), (5, 1), (0, 3), (130, 140), (140, 130)])
-def test_products_of_constraints_are_those_of_scipy(shape):
-    """To the last bit, whether a matrix is small or large, and where scipy sorts it in place."""
-    rng = np.random.default_rng(0)
-    matrix = sparse.random_array(shape, density=0.6, format="csr", rng=rng)
-    assert (matrix.nnz > SMALL_MATRIX) == (shape[0] >= 130)
-    matrix.indices[:2] = matrix.indices[:2][::-1].copy()
-    across, down = rng.normal(size=shape[1]), rng.normal(size=shape[0])
-    expected = matrix @ across, matrix.T @ down
-    products = product_with(matrix), product_with(matrix, transposed=True)
-    if matrix.nnz <= SMALL_MATRIX:
-        matrix.sort_indices()
-    assert np.array_equal(products[0](across), expected[0])
-    assert np.array_equal(products[1](down), expected[1])
-
-
 CONSTRAINTS = [
     gc.gap(gc.error_rate(), by="sex", min_group_size=1) <= 0.1,
     gc.class_error(2) <= 0.3,
@@ -694,7 +505,7 @@ OF_AMOUNTS = [
 ]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10_000), st.booleans(), st.booleans())
 def test_functionals_of_joint_counts_are_those_of_the_compiler(seed, is_weighted, is_part):
     rng = np.random.default_rng(seed)
@@ -783,7 +594,7 @@ BINARY_METRICS = {
 
 @pytest.mark.parametrize("name", BINARY_METRICS)
 @pytest.mark.parametrize("by", ["sex", "region", ["sex", "region"]])
-@random(4)
+@random(1)
 @given(seed=seeds)
 def test_comparisons_are_those_of_fairlearn(name, by, seed):
     fairlearn = pytest.importorskip("fairlearn.metrics")
@@ -830,7 +641,7 @@ def test_comparisons_are_those_of_fairlearn(name, by, seed):
     np.testing.assert_allclose(alone.functionals(st_), frame.by_group.to_numpy(), **EXACT)
 
 
-@random(20)
+@random(4)
 @given(seed=seeds)
 def test_a_reference_group_is_compared_with_all_others(seed):
     p = Problem(seed)
@@ -871,7 +682,7 @@ def test_a_reference_makes_two_rows_for_each_group():
     assert len(p.measured(gc.gap(gc.tpr(), **options) <= 0.1)[3].rows) == 6
 
 
-@random(20)
+@random(4)
 @given(seed=seeds)
 def test_a_ratio_of_rates_that_are_zero_is_one(seed):
     """Weights leave 1e-16 of a rate that is zero, and no group is worse than another."""

@@ -206,7 +206,7 @@ def test_functionals_of_tables_are_those_of_counts(weighted):
     cells, compiled = compile_constraints(RULES, rows)
     acting = compiled.make_credible(cells)
     statistics = (
-        Lagrangian(rows.y, cells, acting, weight=rows.weight).at(margin).exact_statistics()
+        Lagrangian(rows.y, cells, acting, weight=rows.weight).at(margin).statistics(is_exact=True)
     )
     counts = CellCounts.of(cells, (margin > 0).astype(int))
     of_counts = functionals_of(acting, counts)
@@ -227,7 +227,7 @@ def test_a_group_that_a_part_leaves_without_rows_moves_no_other():
     kept = np.flatnonzero((g > 0) & (np.arange(g.size) % 2 == 0))
     part = cells.take(kept)
     found = acting.on(part)
-    statistics = Lagrangian(rows.y[kept], part, found).at(margin[kept]).exact_statistics()
+    statistics = Lagrangian(rows.y[kept], part, found).at(margin[kept]).statistics(is_exact=True)
     functionals = found.functionals(statistics)
     assert np.isnan(functionals[0])
     mine = [kept[(g[kept] == k) & (rows.y[kept] == 0)] for k in (1, 2)]

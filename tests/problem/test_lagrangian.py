@@ -3,15 +3,12 @@
 import device_arrays
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from lagrangians import (
     CASES,
     CLASS_COUNTS,
     CLIP,
     DTYPES,
     KINDS,
-    PROXIES,
     N,
     build,
     draw,
@@ -129,19 +126,6 @@ def test_a_common_factor_of_all_weights_scales_gradients_alone(n_classes):
     np.testing.assert_allclose(ten[1:], 10 * np.array(one[1:]), rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
-def test_no_weights_are_weights_of_one(n_classes):
-    y, margin, _, masks = draw(n_classes)
-    constraints = kinds(n_classes, masks)["several"]
-    multipliers = np.ones(len(constraints))
-    states = [
-        state(build(y, constraints, weight=w), margin, multipliers, 0 * margin)
-        for w in (None, np.ones(N))
-    ]
-    for none, ones in zip(*states, strict=True):
-        np.testing.assert_allclose(none, ones, rtol=1e-14)
-
-
 @pytest.mark.parametrize(("n_classes", "proxy"), CASES)
 def test_the_order_of_rows_does_not_matter(n_classes, proxy):
     y, margin, weight, masks = draw(n_classes)
@@ -221,6 +205,10 @@ def test_scores_of_another_shape_are_refused(n_classes):
     assert f"scores of shape {margin.shape}, got {margin[:-1].shape}" in str(error.value)
 
 
+# Losses alone are clipped.
+KINDS_AND_CLIPS = [*((kind, None) for kind in KINDS), ("loss", CLIP), ("several", CLIP)]
+
+
 def differences(function, margin, h=1e-5):
     """Central differences of a scalar function, one score at a time."""
     result = np.empty_like(margin)
@@ -231,8 +219,7 @@ def differences(function, margin, h=1e-5):
     return result
 
 
-@pytest.mark.parametrize("clip", [None, CLIP])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "clip"), KINDS_AND_CLIPS)
 @pytest.mark.parametrize(("n_classes", "proxy"), CASES)
 def test_derivatives_are_central_differences(n_classes, kind, proxy, clip):
     """Gradient / W of the value, and Hessian products of the gradient; weights, class factors."""
@@ -254,39 +241,6 @@ def test_derivatives_are_central_differences(n_classes, kind, proxy, clip):
     up, down = (lag.at(margin + d * u).gradient(*at)[0].copy() for d in (h, -h))
     product = lag.at(margin).hessian_product(multipliers, u, 0.7)
     np.testing.assert_allclose(product, (up - down) / (2 * h), rtol=1e-6, atol=1e-7)
-
-
-@settings(derandomize=True, deadline=None, max_examples=80)
-@given(
-    st.sampled_from(CASES),
-    st.sampled_from(KINDS),
-    st.sampled_from([None, CLIP]),
-    st.lists(st.floats(0, 20), min_size=7, max_size=7),
-    st.floats(0, 10),
-    st.floats(0.01, 5),
-    st.integers(0, 10**6),
-)
-def test_derivatives_along_random_directions(
-    case, kind, clip, multipliers, inverse_tau, scale, seed
-):
-    """The same for any multipliers, step size and scale of the scores."""
-    n_classes, proxy = case
-    y, margin, weight, masks = draw(n_classes, seed=seed)
-    margin = keep_off_the_kinks(y, scale * margin)
-    constraints = kinds(n_classes, masks)[kind]
-    lag = build(y, constraints, weight=weight, proxy=proxy, outlier_clip=clip)
-    multipliers = np.array(multipliers[: len(constraints)])
-    anchor, u = np.random.default_rng(seed).uniform(-1, 1, size=(2, *margin.shape))
-    at, h = (multipliers, anchor, inverse_tau), 1e-4
-    size = 1 + multipliers.sum() + inverse_tau
-    slope = (lag.at(margin + h * u).value(*at) - lag.at(margin - h * u).value(*at)) / (2 * h)
-    found = np.vdot(lag.at(margin).gradient(*at)[0], u) / lag.total_weight
-    assert abs(slope - found) <= 1e-6 * size
-    h = 1e-5
-    up, down = (lag.at(margin + d * u).gradient(*at)[0].copy() for d in (h, -h))
-    product = lag.at(margin).hessian_product(multipliers, u, inverse_tau)
-    largest = np.abs(product).max()
-    np.testing.assert_allclose(product, (up - down) / (2 * h), atol=1e-6 * (1 + largest + size))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -311,9 +265,8 @@ def test_hessians_bound_the_second_derivatives(n_classes, kind, proxy):
         np.testing.assert_allclose(hess, second, rtol=1e-9)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "clip"), KINDS_AND_CLIPS)
 @pytest.mark.parametrize(("n_classes", "proxy"), CASES)
-@pytest.mark.parametrize("clip", [None, CLIP])
 def test_hessians_are_bounded_of_convex_problems_with_a_binary_margin(
     n_classes, kind, proxy, clip
 ):
@@ -326,7 +279,7 @@ def test_hessians_are_bounded_of_convex_problems_with_a_binary_margin(
     grad, own = (x.copy() for x in point.gradient(multipliers, None, 0.3))
     found, bound = point.gradient(multipliers, None, 0.3, learning_rate=0.7)
     np.testing.assert_array_equal(found, grad)
-    _, has_cost, has_clipped = lag.coefficients.tables(multipliers).parts
+    _, has_cost, has_clipped = lag.tables(multipliers).parts
     if n_classes > 2 or has_cost or has_clipped:
         np.testing.assert_array_equal(bound, own)
         return
@@ -335,22 +288,6 @@ def test_hessians_are_bounded_of_convex_problems_with_a_binary_margin(
     expected = (own - w) * np.maximum(0.7 * (p - 0.5) / margin / (p * (1 - p)), 1.0) + w
     np.testing.assert_allclose(bound, expected, rtol=1e-9, atol=1e-12)
     assert (bound[weight > 0] > own[weight > 0]).any()
-
-
-@pytest.mark.parametrize("n_classes", [3, 7])
-def test_factor_two_majorises_each_rows_hessian(n_classes):
-    """Of a logistic-proxy Lagrangian: diagonal minus Hessian has no negative eigenvalue."""
-    y, margin, weight, masks = draw(n_classes)
-    weight[:] = np.maximum(weight, 0.1)
-    constraints = kinds(n_classes, masks)["several"]
-    lag = build(y, constraints, weight=weight, proxy="logistic", majoriser_factor=2.0)
-    multipliers = np.random.default_rng(3).gamma(1.0, size=len(constraints))
-    point = lag.at(margin)
-    hess = point.gradient(multipliers)[1]
-    steps = [np.tile(e, (N, 1)) for e in np.eye(n_classes)]
-    exact = np.stack([point.hessian_product(multipliers, u) for u in steps], axis=2)
-    eigenvalues = np.linalg.eigvalsh(hess[:, :, None] * np.eye(n_classes) - exact)
-    assert eigenvalues.min() >= -1e-10
 
 
 def test_the_proxy_of_each_constraint_is_chosen_by_whether_it_minds_the_label():
@@ -422,8 +359,7 @@ def test_a_hessian_floor_keeps_confident_rows_from_a_zero_hessian():
     np.testing.assert_allclose(found, [1e-16, 2e-16, 0.75], rtol=1e-12)
 
 
-@pytest.mark.parametrize("clip", [None, CLIP])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("weighted", "clip"), [(False, None), (True, CLIP)])
 @pytest.mark.parametrize(("n_classes", "proxy"), [c for c in CASES if c[0] <= 3])
 def test_several_views_are_one(n_classes, weighted, proxy, clip):
     """Constraints in several views have the derivatives and the counts of one partition.
@@ -485,7 +421,7 @@ def test_the_largest_entry_of_a_rows_cells(n_classes):
     rare = np.where(rng.random(size) < 0.01, 2.0, 1.0)
     tables = [rare, rng.random(size), np.ones(size), 3.0 * rare, rng.integers(0, 3, size) / 4.0]
     for table in (*tables, *tables[::-1], np.roll(rare, 1)):
-        found = np.broadcast_to(np.ravel(lag.coefficients.per_row(table)), 500)
+        found = np.broadcast_to(np.ravel(lag.per_row(table)), 500)
         by_view = [table[view.codes] for view in views]
         np.testing.assert_array_equal(found, np.max(by_view, axis=0).astype(lag.rows.dtype))
 
@@ -528,9 +464,8 @@ def check_equal(here, there, margin, *, learning_rate=0.0):
         )
 
 
-@pytest.mark.parametrize("proxy", PROXIES)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n_classes", CLASS_COUNTS)
+@pytest.mark.parametrize("kind", ["none", "mixed", "several"])
+@pytest.mark.parametrize(("n_classes", "proxy"), CASES)
 def test_rows_on_a_card_give_the_same_numbers(n_classes, kind, proxy):
     """With weights, a clipped loss and the bound of steps that do not overshoot."""
     y, margin, weight, masks = draw(n_classes)

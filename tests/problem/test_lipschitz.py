@@ -14,7 +14,7 @@ from lagrangians import (
 )
 
 import gbm_constrained as gc
-from gbm_constrained.problem.kernels import PROXIES
+from gbm_constrained.problem.kernels import CONCAVITIES
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -102,5 +102,5 @@ def test_the_concavity_of_a_rate_is_that_of_its_proxy():
         lag = build(y, [gc.fpr() <= 0.1], weight=weight, proxy=proxy)
         cell = int(np.flatnonzero(lag.cells.labels == 0)[0])
         density = weight.sum() / weight[y == 0].sum()
-        expected = 3.0 * PROXIES[proxy].concavity(2) * density
+        expected = 3.0 * CONCAVITIES[proxy][0] * density
         assert lag.constants.concavity(np.array([3.0]))[cell] == pytest.approx(expected)

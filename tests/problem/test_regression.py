@@ -29,7 +29,6 @@ from gbm_constrained.problem.losses import (
     row_values,
     smooth_function,
     smooth_loss,
-    smooth_objective,
     unit_of,
 )
 
@@ -71,7 +70,7 @@ def test_amounts_multiply_weights():
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-@random(20)
+@random(5)
 @given(seeds)
 def test_integer_weights_equal_repetition(seed):
     targets, score, _, table = draw(seed=seed)
@@ -197,7 +196,7 @@ def test_further_data_sets_are_in_rules_and_not_in_the_objective():
     assert lagrangian.bregman(whole, whole + 1) == pytest.approx(50 / (2 * 40))
 
 
-@random(30)
+@random(8)
 @given(seeds)
 def test_slopes_bound_steps_of_squared_losses(seed):
     """The larger constant of two scores bounds the change between them."""
@@ -378,18 +377,6 @@ def test_smooth_functions_hang_together(name):
         np.testing.assert_allclose(got[far], expected[far], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("objective", IDENTITY, ids=lambda one: one.name)
-def test_smooth_objectives_hang_together(objective):
-    y, f, _ = draw_pairs(4)
-    far = is_far(y, f) & (np.abs(np.abs(y - f) - 0.8) > 1e-3)
-    found = smooth_objective(objective, y, f, WIDTH)
-    for got, of in ((found.slope, "value"), (found.curvature, "slope")):
-        expected = differences(
-            lambda x, of=of: getattr(smooth_objective(objective, y, x, WIDTH), of), f
-        )
-        np.testing.assert_allclose(got[far], expected[far], rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_rounding_a_kink_adds_at_most_half_its_width(name):
     y, f, _ = draw_pairs(5)
@@ -431,7 +418,7 @@ def value_of(function, y, f):
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "poisson"])
-@random(30)
+@random(8)
 @given(SEEDS)
 def test_parabolas_are_nowhere_below(name, seed):
     """The parabola of slope and curvature touches the function, and is above it elsewhere.
@@ -483,18 +470,6 @@ def draw_scores(objective, seed=0, n=300):
     rng = np.random.default_rng(seed)
     y, f = rng.gamma(3.0, 0.5, (2, n))
     return y, objective.score_of(f)
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES, ids=IDS)
-def test_gradients_of_objectives_are_finite_differences(objective):
-    y, score = draw_scores(objective)
-    up, down = objective.values(y, score + STEP), objective.values(y, score - STEP)
-    r = np.abs(y - objective.predict(score))
-    far = (r > 1e-3) & (np.abs(r - 0.8) > 1e-3)  # from kinks
-    gradient, _ = objective.derivatives(y, score, 1.0)
-    np.testing.assert_allclose(
-        gradient[far], ((up - down) / (2 * STEP))[far], rtol=1e-6, atol=1e-6
-    )
 
 
 @pytest.mark.parametrize(

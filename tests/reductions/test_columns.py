@@ -9,14 +9,14 @@ from reference_losses import GMean, HMean, KullbackLeibler, MinMax, QMean, micro
 from scipy.stats import norm
 
 from gbm_constrained.reductions.methods import solve
-from gbm_constrained.reductions.mixtures import FEASIBLE, LinearObjective, MixtureProgramme
+from gbm_constrained.reductions.mixtures import FEASIBLE, LinearFunction, MixtureProgramme
 
 SYNTHETIC = paper_synthetic()
 PRIORS = SYNTHETIC.priors
 EFFECT = np.concatenate([recalls(SYNTHETIC.W), shares(SYNTHETIC.W)])
 FREE = np.zeros((0, 6)), np.zeros(0)
 COVERAGE = coverage_rows(3, 3, PRIORS, 0.01)
-ZERO_ONE = LinearObjective(np.append(-PRIORS, np.zeros(3)), 1.0)
+ZERO_ONE = LinearFunction(np.append(-PRIORS, np.zeros(3)), 1.0)
 FAIR = paper_fairness(4000)
 
 

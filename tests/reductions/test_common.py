@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from reference_losses import GMean, HMean, MinMax, QMean, balanced_error, micro_f1
 
 from gbm_constrained.reductions.methods import solve
-from gbm_constrained.reductions.mixtures import LinearObjective, MixtureProgramme
+from gbm_constrained.reductions.mixtures import LinearFunction, MixtureProgramme
 
 CONVEX = {
     "balanced": balanced_error,
@@ -59,7 +59,7 @@ def find_reference(objective, effect, A, b):
 
 
 @pytest.mark.parametrize("name", CONVEX)
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=5, deadline=None, derandomize=True)
 @given(problem=problems())
 def test_columns_reach_the_optimum_and_enclose_it(name, problem):
     effect, priors, A, b = problem
@@ -81,14 +81,14 @@ def rules_of(found, effect):
     return np.array([oracle.u_of(np.frombuffer(rule, dtype=np.int8)) for rule in found.rules])
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None, derandomize=True)
 @given(problem=problems(constraints=("none",)))
 def test_linear_objectives_and_ratios_by_trying_all_rules(problem):
     effect, priors, A, b = problem
     oracle = AtomOracle(effect)
     everything = try_all_rules(oracle)
     rng = np.random.default_rng(len(everything))
-    linear = LinearObjective(rng.normal(size=effect.shape[0]))
+    linear = LinearFunction(rng.normal(size=effect.shape[0]))
     for objective in (linear, micro_f1(priors, effect.shape[0])):
         found = solve(MixtureProgramme(objective, A, b), oracle)
         best = min(objective.value(u) for u in everything)
@@ -98,7 +98,7 @@ def test_linear_objectives_and_ratios_by_trying_all_rules(problem):
         assert len(found.rules) == 1
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None, derandomize=True)
 @given(problem=problems(constraints=("coverage", "equal_opportunity")))
 def test_constrained_ratios_by_charnes_and_cooper(problem):
     effect, priors, A, b = problem
@@ -118,7 +118,7 @@ def test_constrained_ratios_by_charnes_and_cooper(problem):
         ("gda", ("q_mean", "min_max"), 800, 2e-2),
     ],
 )
-@settings(max_examples=5, deadline=None, derandomize=True)
+@settings(max_examples=3, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_other_solvers_come_near_and_their_bounds_hold(solver, names, max_calls, gap, data):
     effect, priors, A, b = data.draw(problems())

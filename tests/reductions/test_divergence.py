@@ -13,7 +13,7 @@ from scipy.optimize import linprog, minimize_scalar
 from gbm_constrained.reductions.methods import solve
 from gbm_constrained.reductions.mixtures import (
     FEASIBLE,
-    LinearObjective,
+    LinearFunction,
     Master,
     MixtureProgramme,
     polish,
@@ -83,7 +83,7 @@ def test_macro_f1_under_a_divergence():
     free = solve(MixtureProgramme(objective, *FREE), AtomOracle(effect))
     assert phi.value(free.u) > 0.0  # The bound binds.
     assert found.value >= free.value - 1e-9
-    linear = programme.with_objective(LinearObjective(objective.gradient(found.u)))
+    linear = programme.with_objective(LinearFunction(objective.gradient(found.u)))
     best = solve(linear, oracle)
     assert linear.objective.value(found.u) - best.value <= 1e-6
 

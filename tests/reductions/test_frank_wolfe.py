@@ -33,10 +33,10 @@ def run(objective, effect, n_calls, step="open_loop"):
     return search, weight
 
 
-@pytest.mark.parametrize(("calls", "gap"), [(10, 3.2e-3), (100, 4.1e-5), (500, 1.7e-6)])
-def test_gaps_of_the_q_mean(calls, gap):
+def test_gaps_of_the_q_mean():
     search, _ = run(QMean(3), recalls(SYNTHETIC.W), 500)
-    assert 0 < search.history[calls].value - 0.5219926226 < 3 * gap
+    for calls, gap in ((10, 3.2e-3), (100, 4.1e-5), (500, 1.7e-6)):
+        assert 0 < search.history[calls].value - 0.5219926226 < 3 * gap
 
 
 def test_gap_of_the_h_mean():
@@ -70,8 +70,8 @@ def test_weights_of_the_open_loop():
     answers = []
 
     class Recorder(AtomOracle):
-        def minimise(self, cost):
-            rule, u = super().minimise(cost)
+        def __call__(self, cost):
+            rule, u = super().__call__(cost)
             answers.append(u)
             return rule, u
 
@@ -135,7 +135,7 @@ def test_any_objective_under_constraints(within):
     assert found.value == pytest.approx(best.value, abs=1e-6)
 
 
-@pytest.mark.parametrize(("within", "calls", "gap"), [(None, 600, 1e-4), (0.05, 150, 1e-2)])
+@pytest.mark.parametrize(("within", "calls", "gap"), [(None, 600, 1e-4), (0.05, 80, 1e-2)])
 def test_split_constraints(within, calls, gap):
     """`within` is the bound of a divergence; coverage is bounded where it is None."""
     rows = coverage_rows(3, 3, PRIORS, 0.01) if within is None else free(6)

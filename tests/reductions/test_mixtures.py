@@ -19,7 +19,7 @@ from reference_losses import (
 from scipy.optimize import minimize
 
 from gbm_constrained.reductions.mixtures import (
-    LinearObjective,
+    LinearFunction,
     Master,
     MixtureProgramme,
     find_best_mixture,
@@ -68,7 +68,7 @@ def test_the_true_objective_is_minimised(objective, seed):
     assert value == pytest.approx(rough.fun, abs=1e-6)
     losses = np.array([objective.value(u) for u in points])
     linear = find_best_mixture(
-        MixtureProgramme(LinearObjective(np.eye(7)[6]), np.hstack([A, np.zeros((2, 1))]), b),
+        MixtureProgramme(LinearFunction(np.eye(7)[6]), np.hstack([A, np.zeros((2, 1))]), b),
         np.hstack([points, losses[:, None]]),
     )
     assert value <= objective.value(linear @ points) + 1e-9
@@ -79,7 +79,7 @@ def test_the_true_objective_is_minimised(objective, seed):
 def test_a_linear_objective_or_a_ratio_mixes_at_most_one_rule_more_than_rows(seed, m):
     points, rng = draw_pool(seed), np.random.default_rng(seed)
     A, b = rows_at(points, m, rng)
-    linear = LinearObjective(rng.normal(size=6))
+    linear = LinearFunction(rng.normal(size=6))
     for objective in (linear, micro_f1(np.array([0.5, 0.3, 0.2]))):
         weight = find_best_mixture(MixtureProgramme(objective, A, b), points)
         assert 1 <= (weight > 0).sum() <= m + 1
@@ -109,7 +109,7 @@ def test_one_row_for_a_maximum_would_be_infeasible():
     """Two rules that differ by .4 in opposite directions: only their mixture is fair."""
     points = np.array([[0.9, 0.4], [0.8, -0.4]])  # an objective, and a signed difference
     A, b = np.array([[0.0, 1.0], [0.0, -1.0]]), np.full(2, 0.05)
-    programme = MixtureProgramme(LinearObjective(np.array([1.0, 0.0])), A, b, low=-1)
+    programme = MixtureProgramme(LinearFunction(np.array([1.0, 0.0])), A, b, low=-1)
     weight = find_best_mixture(programme, points)
     np.testing.assert_allclose(weight, [0.4375, 0.5625], atol=1e-12)
     assert programme.violation(weight @ points) <= 1e-9
@@ -119,7 +119,7 @@ def test_one_row_for_a_maximum_would_be_infeasible():
 def test_an_infeasible_pool_gives_the_least_violation_and_then_the_least_loss():
     points = np.array([[0.9, 0.4], [0.3, 0.4], [0.1, 0.8]])
     programme = MixtureProgramme(
-        LinearObjective(np.array([1.0, 0.0])), np.array([[0.0, 1.0]]), np.zeros(1)
+        LinearFunction(np.array([1.0, 0.0])), np.array([[0.0, 1.0]]), np.zeros(1)
     )
     np.testing.assert_allclose(find_best_mixture(programme, points), [0, 1, 0], atol=1e-7)
 

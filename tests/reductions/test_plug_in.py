@@ -38,9 +38,10 @@ def draw_rules(n_rules, seed):
 def test_functionals_are_those_that_the_oracle_counts(seed):
     weight = np.random.default_rng(seed).uniform(size=80)
     oracle = draw_oracle(80, seed, weight)
-    between, points = list_rules_between(oracle, draw_rules(3, seed))
+    between = list_rules_between(oracle, draw_rules(3, seed))
     assert between
-    np.testing.assert_allclose(points, [oracle.functionals(c) for c in between], atol=1e-12)
+    for costs, u in between:
+        np.testing.assert_allclose(u, oracle.functionals(costs), atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -48,7 +49,7 @@ def test_no_decisions_of_two_classes_between_two_rules_are_left_out(seed):
     oracle = draw_oracle(30, seed)
     first, second = (rule * np.array([1.0, 1.0, 0.0]) + [0.0, 0.0, 9.0]
                      for rule in draw_rules(2, seed))  # fmt: skip
-    between, _ = list_rules_between(oracle, [first, second])
+    between = [costs for costs, _ in list_rules_between(oracle, [first, second])]
     found = {oracle.decide(c).tobytes() for c in (first, *between, second)}
     steps = np.linspace(0.0, 1.0, 20_001)
     tried = {oracle.decide((1 - t) * first + t * second).tobytes() for t in steps}
@@ -58,12 +59,12 @@ def test_no_decisions_of_two_classes_between_two_rules_are_left_out(seed):
 def test_many_rules_share_the_largest_number():
     oracle = draw_oracle(2_000, 0)
     for n_rules in (2, 4):
-        between, _ = list_rules_between(oracle, draw_rules(n_rules, 1))
+        between = list_rules_between(oracle, draw_rules(n_rules, 1))
         assert 0 < len(between) <= MAX_SEGMENT_RULES
 
 
 def test_one_rule_has_nothing_between():
-    assert list_rules_between(draw_oracle(10, 0), draw_rules(1, 0)) == ([], [])
+    assert list_rules_between(draw_oracle(10, 0), draw_rules(1, 0)) == []
 
 
 def make_oracle(P, y, amount, matrix):

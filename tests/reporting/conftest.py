@@ -54,3 +54,9 @@ def full(constrained, held_out, binary):
         constrained, X, y, [*CONSTRAINTS, wins], others={"<script>alert('&')</script>": plain},
         sensitive_features=groups,
     )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def page(full):
+    """The page of the audit."""
+    return full.to_html()

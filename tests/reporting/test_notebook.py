@@ -25,7 +25,7 @@ EVERYONE = pytest.mark.parametrize("library", list(ALL))
 SMALL = {
     "xgboost": {"n_estimators": 4, "max_depth": 2, "n_jobs": 1, "measure_on": "crossfit"},
     "lightgbm": {"n_estimators": 4, "num_leaves": 4, "n_jobs": 1, "verbose": -1},
-    "linear": {},
+    "linear": {"n_iterations": 4},
 }
 NASTY = "<script>alert('1')</script>\"&<img src=x onerror=alert(2)>"
 

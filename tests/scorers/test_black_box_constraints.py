@@ -1,12 +1,14 @@
 """Fits for a black-box metric under constraints: decisions that keep them come first."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from black_box_fits import LIBRARIES, draw, make, mean_g_mean_loss
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
-from gbm_constrained.fit.black_box_fit import PENALTY, ConstrainedLoss, largest_violation
+from gbm_constrained.fit.black_box_fit import PENALTY, largest_violation
 from gbm_constrained.metrics import BlackBox
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.solvers import AdaptiveSurrogates
@@ -55,14 +57,15 @@ def test_groups_act_on_the_choice_as_far_as_their_rows_show():
 def test_no_model_that_breaks_a_rule_is_better_than_one_that_keeps_it():
     rows = rows_of(VALIDATION)
     metric = BlackBox(lambda y, s: 0.25).bind(rows, VALIDATION[1])
-    rules = compile_constraints([RULE], rows)
-    choice, searched = (ConstrainedLoss(metric, *rules, is_choice=c) for c in (True, False))
+    cells, compiled = compile_constraints([RULE], rows)
+    violation = partial(largest_violation, cells, compiled.make_credible(cells))
+    choice, searched = (metric.under(violation, price) for price in (np.inf, PENALTY))
     kept, broken = np.ones(600), np.where(VALIDATION[2] == 1, 1.0, -1.0)
     assert choice(kept) == searched(kept) == 0.25
     excess = gap_by_hand(broken, VALIDATION) - 0.02
     assert choice(broken) == pytest.approx(1.0 + excess)
     assert searched(broken) == pytest.approx(0.25 + PENALTY * excess)
-    assert choice.calls_left == 3000 - 3  # Broken rules are known without a call.
+    assert metric.budget.left == 3000 - 3  # Broken rules are known without a call.
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

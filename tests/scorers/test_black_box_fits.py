@@ -310,7 +310,7 @@ def test_memory_is_one_number_in_single_precision_for_each_row_and_tree():
     assert peaks[1] - peaks[0] < 1.25 * 4 * (6000 + 500) * n_trees
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", ["xgboost"])
 def test_refits_share_the_calls_and_are_reported_beside_the_first_model(library):
     X, y, _ = TRAINING
     V, v, g = TEST

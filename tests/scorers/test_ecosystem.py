@@ -91,17 +91,6 @@ def test_searches_over_constraints_and_parameters(library, search, binary):
 
 
 @BOTH
-def test_cross_val_predict(library, binary):
-    X, y = binary
-    folds = StratifiedKFold(2)
-    expected = np.empty((y.size, 2))
-    for train, test in folds.split(X, y):
-        expected[test] = make(library).fit(X[train], y[train]).predict_proba(X[test])
-    found = cross_val_predict(make(library), X, y, cv=folds, method="predict_proba")
-    np.testing.assert_array_equal(found, expected)
-
-
-@BOTH
 def test_calibration(library, binary):
     """Calibration turns probabilities under a constraint into frequencies again."""
     X, y = binary
@@ -187,7 +176,7 @@ def test_threads(library, binary):
         )
 
 
-@BOTH
+@pytest.mark.parametrize("library", ["xgboost"])
 def test_cloudpickle_in_a_fresh_process(library, binary, tmp_path):
     cloudpickle = pytest.importorskip("cloudpickle", reason=f"cloudpickle {EXTRA}")
     X, y = binary

@@ -91,7 +91,7 @@ def test_a_constraint_is_obeyed_on_the_training_rows(make, binary):
 def test_long_steps_do_not_throw_frauds_about(make):
     """At learning rates near one, Newton steps of heavily weighed leaves go much too far."""
     frauds = load_credit(download=False)
-    model = make([gc.fnr() <= 0.1], n_estimators=60, learning_rate=0.9, measure_on="crossfit")
+    model = make([gc.fnr() <= 0.1], n_estimators=60, learning_rate=0.9, measure_on="holdout")
     model.fit(frauds.data, frauds.target)
     assert model.constraint_report_["held_out"][0] <= 0.115
     # .896 (XGBoost) and .045 (LightGBM) by the library's own Hessians.
@@ -112,17 +112,6 @@ def test_tighter_bounds_cost_false_alarms(make, binary):
     assert (np.diff(alarms) < 0).all()
 
 
-@BOTH
-@WHERE
-def test_same_seed_same_model(make, measure_on, binary):
-    X, y = binary
-    options = {"subsample": 0.7, "random_state": 3, "measure_on": measure_on}
-    if make is make_lgb:
-        options["subsample_freq"] = 1
-    first, second = (make([gc.fnr() <= 0.1], **options).fit(X, y) for _ in range(2))
-    np.testing.assert_array_equal(first.predict_proba(X), second.predict_proba(X))
-
-
 def test_integer_weights_equal_repeated_rows(binary):
     """With exact splits: histograms would be cut at other values, in the parent as well."""
     X, y = binary
@@ -138,16 +127,6 @@ def test_integer_weights_equal_repeated_rows(binary):
     seen = X[weight > 0]
     np.testing.assert_allclose(
         weighted.predict_proba(seen), repeated.predict_proba(seen), atol=1e-5
-    )
-
-
-@BOTH
-def test_reported_rates_are_weighted(make, binary):
-    X, y = binary
-    weight = np.random.default_rng(0).exponential(size=y.size)
-    clf = make([gc.fnr() <= 0.1]).fit(X, y, sample_weight=weight)
-    assert clf.constraint_report_.train[0] == pytest.approx(
-        np.average(clf.predict(X)[y == 1] == 0, weights=weight[y == 1])
     )
 
 
@@ -186,15 +165,6 @@ def test_masks_and_losses(make, binary):
     assert pd.isna(report.held_out[0]), "a mask of training rows has no value elsewhere"
     assert pd.isna(report.satisfied[0])
     assert not pd.isna(report.held_out[1])
-
-
-@BOTH
-def test_refitting_without_constraints_forgets_the_report(make, binary):
-    X, y = binary
-    clf = make([gc.fnr() <= 0.1]).fit(X, y)
-    clf.set_params(constraints=[]).fit(X, y)
-    for name in ("constraint_report_", "group_report_", "history_", "multipliers_"):
-        assert not hasattr(clf, name)
 
 
 @pytest.mark.parametrize("measure_on", ["train", gc.CrossFit(2)])

@@ -9,7 +9,7 @@ import xgboost as xgb
 from gbm_constrained.data.cells import find_cupy
 from gbm_constrained.scorers.xgboost import fits
 from gbm_constrained.scorers.xgboost.fits import CardFeatures, HostFeatures, read_features
-from gbm_constrained.scorers.xgboost.parameters import choose_array_module, kernel_options
+from gbm_constrained.scorers.xgboost.parameters import choose_array_module, find_parameter
 
 without_card = pytest.mark.skipif(find_cupy() is not None, reason="there is a graphics card")
 
@@ -93,8 +93,8 @@ def test_a_silent_booster_gives_no_warning():
 
 def test_threads_are_those_of_the_native_parameters():
     """``nthread`` of keyword arguments comes before ``n_jobs``."""
-    assert kernel_options({"n_jobs": 1}, 1)["n_threads"] == 1
-    assert kernel_options({"n_jobs": None, "nthread": 1}, 1)["n_threads"] == 1
+    assert find_parameter(xgb.XGBClassifier(n_jobs=1), "num_threads") == 1
+    assert find_parameter(xgb.XGBClassifier(n_jobs=2, nthread=1), "num_threads") == 1
 
 
 @pytest.mark.skipif(find_cupy() is None, reason="there is no graphics card, or no CuPy")

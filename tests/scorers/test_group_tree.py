@@ -16,7 +16,7 @@ from shift_problems import random
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.scorers.lightgbm.models import append_group_tree as append_to_lightgbm
-from gbm_constrained.scorers.trained_models import GroupTree, edges
+from gbm_constrained.scorers.trained_models import edges, make_group_tree
 from gbm_constrained.scorers.xgboost.models import append_group_tree as append_to_xgboost
 
 COLUMNS = pytest.mark.parametrize("columns", [("g",), ("k",), ("g", "k"), ("k", "g")])
@@ -47,7 +47,7 @@ def offsets_of(columns, X, y):
     values[~np.isin(np.arange(values.size), own)] = 0.0
     values[own[-1]] = 0.0
     found = replace(none, values=values)
-    return found, found.of(rows), GroupTree.from_offsets(X, found, found.groups_of(rows))
+    return found, found.of(rows), make_group_tree(X, found, found.groups_of(rows))
 
 
 def lightgbm_of(X, y):

@@ -133,12 +133,13 @@ def test_shapes_of_starting_scores(library, measure_on):
         (SEVERAL, (STARTS, flat, flat.tolist(), pd.DataFrame(STARTS))),
     ):
         found = [
-            make(library, [gc.accuracy() >= 0.01], measure_on=measure_on)
+            make(library, [gc.accuracy() >= 0.01], measure_on=measure_on, n_estimators=2)
             .fit(X, y, **{name: start})
             .predict_proba(X)
             for start in shapes
         ]
-        parent = make(library, []).fit(X, y, **{name: shapes[0]}).predict_proba(X)
+        parent = make(library, [], n_estimators=2).fit(X, y, **{name: shapes[0]})
+        parent = parent.predict_proba(X)
         for p in found:
             np.testing.assert_allclose(p, parent, rtol=0, atol=2e-7)
 

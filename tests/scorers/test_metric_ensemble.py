@@ -94,8 +94,7 @@ def test_the_score_is_the_mean_of_boosters_of_parts_of_the_rows(library, kind):
     assert report.held_out["argmax"] == pytest.approx(value, abs=1e-12)
 
 
-@BOTH
-@KINDS
+@pytest.mark.parametrize(("library", "kind"), [("xgboost", "binary"), ("lightgbm", "several")])
 def test_boosters_of_labels_and_groups_are_merged_too(library, kind, tmp_path):
     y = Y[kind]
     model = make(library, constraints=[gc.gap(gc.tpr(1), by="g") <= 0.1])

@@ -93,7 +93,9 @@ def test_two_classes_of_data_sets(library, name, probabilities):
 def test_seven_classes(library, probabilities, dry_bean):
     X, y = dry_bean[0].astype(np.float32)[:4000], dry_bean[1][:4000]
     y = np.unique(y, return_inverse=True)[1]
-    assert_same(make(library, [gc.class_error(0) <= 0.05], probabilities=probabilities).fit(X, y), X)
+    assert_same(
+        make(library, [gc.class_error(0) <= 0.05], probabilities=probabilities).fit(X, y), X
+    )
 
 
 @BOTH

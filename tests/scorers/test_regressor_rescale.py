@@ -31,7 +31,7 @@ def rescaled(model, affine):
     if isinstance(model, xgb.XGBModel):
         rescale_xgboost(model.get_booster(), affine)
     else:
-        model._Booster = rescale_lightgbm(model.booster_, affine.scale, affine.shift)
+        model._Booster = rescale_lightgbm(model.booster_, affine)
     return model
 
 
@@ -95,7 +95,7 @@ def test_early_stopping_of_lightgbm_stays():
     problem, model = fit_parent("lightgbm")
     model.booster_.best_iteration = 4
     expected = SHRUNK(model.booster_.predict(problem.X, raw_score=True))
-    booster = rescale_lightgbm(model.booster_, SHRUNK.scale, SHRUNK.shift)
+    booster = rescale_lightgbm(model.booster_, SHRUNK)
     assert booster.best_iteration == 4
     found = booster.predict(problem.X, raw_score=True)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)

@@ -130,8 +130,10 @@ def assert_attributes_of_the_model(library, model, *, stopped):
 
 @BOTH
 @KINDS
-@pytest.mark.parametrize("on", ["metric", "constraints", "both"])
-@pytest.mark.parametrize("measure_on", ["crossfit", "holdout", "train"])
+@pytest.mark.parametrize(
+    ("on", "measure_on"),
+    [("metric", gc.CrossFit(2)), ("constraints", "holdout"), ("both", "train")],
+)
 def test_early_stopping(library, kind, on, measure_on, tmp_path):
     stopping = {STOPPING[library]: PATIENCE, "early_stopping_on": on}
     model = fit(library, kind, {**stopping, "measure_on": measure_on})
@@ -153,7 +155,8 @@ VARIANTS = [
 @pytest.mark.parametrize("options", VARIANTS, ids=lambda options: next(iter(options)))
 def test_early_stopping_of_other_trees(kind, options, tmp_path):
     """A round of XGBoost has several trees, or trees of several classes."""
-    stopping = {"early_stopping_rounds": PATIENCE, "measure_on": "crossfit", "n_estimators": 100}
+    stopping = {"early_stopping_rounds": PATIENCE, "n_estimators": 60}
+    stopping["measure_on"] = gc.CrossFit(2)
     model = fit("xgboost", kind, {**stopping, **options})
     trained = len(model.evals_result()["validation_0"].popitem()[1])
     assert rounds_of(model.get_booster()) == model.best_iteration + 1 < trained

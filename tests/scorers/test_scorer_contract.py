@@ -34,8 +34,8 @@ def observe(monkeypatch, name, look):
     """Call a function with each adapter, after its method with what that was given and gave."""
     method = getattr(BoosterAdapter, name)
 
-    def observed(adapter, *given):
-        found = method(adapter, *given)
+    def observed(adapter, *given, **named):
+        found = method(adapter, *given, **named)
         look(adapter, found, *given)
         return found
 
@@ -71,7 +71,7 @@ def test_a_fold_booster_scores_alike_before_and_after_its_state_is_saved(
         assert np.abs(held - prefix).max() > 1e-4
         seen.append(adapter)
 
-    observe(monkeypatch, "attach", grow)
+    observe(monkeypatch, "make_fit", grow)
     fit(library, kind, targets)
     assert len(seen) == 1
 
@@ -82,7 +82,7 @@ def test_scores_are_those_of_the_model_and_are_shifted_scaled_and_cut(
     library, kind, targets, monkeypatch
 ):
     seen = []
-    observe(monkeypatch, "attach", lambda adapter, *given: seen.append(adapter))
+    observe(monkeypatch, "make_fit", lambda adapter, *given: seen.append(adapter))
     model = fit(library, kind, targets)
     (adapter,), X = seen, targets[kind][0]
     name = "output_margin" if library == "xgboost" else "raw_score"

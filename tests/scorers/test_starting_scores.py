@@ -38,8 +38,9 @@ def errors(rule_class, y, decisions):
 
 
 @KINDS
-@pytest.mark.parametrize("measure_on", ["crossfit", "holdout", "train"])
-@pytest.mark.parametrize("iterate", ["last", "best"])
+@pytest.mark.parametrize(
+    ("measure_on", "iterate"), [("crossfit", "last"), ("holdout", "best"), ("train", "best")]
+)
 def test_lightgbm_reports_what_predict_decides(kind, measure_on, iterate):
     y, rows = LABELS[kind], (1 if kind == "binary" else 2)
     model = make("lightgbm", RULES[kind], measure_on=measure_on, iterate=iterate)
@@ -55,8 +56,10 @@ def test_lightgbm_reports_what_predict_decides(kind, measure_on, iterate):
 
 
 @KINDS
-@pytest.mark.parametrize("measure_on", ["crossfit", "holdout", "train"])
-@pytest.mark.parametrize("given", ["all", "training rows", "evaluation set"])
+@pytest.mark.parametrize(
+    ("measure_on", "given"),
+    [("crossfit", "all"), ("holdout", "training rows"), ("train", "evaluation set")],
+)
 def test_lightgbm_evaluation_sets(kind, measure_on, given):
     """Of each round as well, which early stopping on the constraints looks at."""
     y, rows = LABELS[kind], (1 if kind == "binary" else 2)

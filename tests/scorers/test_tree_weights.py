@@ -9,7 +9,7 @@ from black_box_fits import LIBRARIES, draw, make, mean_g_mean_loss
 
 from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.scorers.lightgbm import models as of_lightgbm
-from gbm_constrained.scorers.trained_models import GroupTree
+from gbm_constrained.scorers.trained_models import LeafValues, TreeWeights, make_group_tree
 from gbm_constrained.scorers.xgboost import models as of_xgboost
 from gbm_constrained.solvers import AdaptiveSurrogates
 
@@ -43,7 +43,7 @@ def grow_xgboost(**options):
 def test_weighted_boosters_of_lightgbm(options, tmp_path):
     model = grow_lightgbm(**options)
     table = X[model.feature_name_]
-    parts = of_lightgbm.LGBMTreeWeights(model).score_columns(table, WITHOUT_MORE)
+    parts = TreeWeights(of_lightgbm, model).score_columns(table, WITHOUT_MORE)
     assert parts.shape == (N_ROWS, ROUNDS)
     assert parts.dtype == np.float32
     raw = model.predict(table, raw_score=True)
@@ -69,8 +69,8 @@ def test_weighted_boosters_of_lightgbm(options, tmp_path):
 )
 def test_weighted_boosters_of_xgboost(options, tmp_path):
     model = grow_xgboost(**options)
-    parts = of_xgboost.XGBTreeWeights(model).score_columns(X, WITHOUT_MORE)
-    base = of_xgboost.XGBTreeWeights(model).base
+    parts = TreeWeights(of_xgboost, model).score_columns(X, WITHOUT_MORE)
+    base = TreeWeights(of_xgboost, model).base
     assert parts.shape == (N_ROWS, ROUNDS)
     raw = model.predict(X, output_margin=True)
     np.testing.assert_allclose(parts.sum(axis=1) + base, raw, atol=2e-6)
@@ -91,17 +91,17 @@ LEVEL = X["d"].cat.codes.to_numpy()
 
 def append(library, booster):
     models = {"lightgbm": of_lightgbm, "xgboost": of_xgboost}[library]
-    return models.append_group_tree(booster, GroupTree.from_offsets(X, OFFSETS, LEVEL))
+    return models.append_group_tree(booster, make_group_tree(X, OFFSETS, LEVEL))
 
 
 def test_rounds_after_the_best_one_are_left_out():
     model = grow_lightgbm()
     model.booster_.best_iteration = 5
-    assert of_lightgbm.LGBMTreeWeights(model).score_columns(X, WITHOUT_MORE).shape[1] == 5
+    assert TreeWeights(of_lightgbm, model).score_columns(X, WITHOUT_MORE).shape[1] == 5
     assert of_lightgbm.weight_rounds(model.booster_, np.ones(5), 0.0).num_trees() == 5
     model = grow_xgboost()
     model.get_booster().set_attr(best_iteration="4")
-    assert of_xgboost.XGBTreeWeights(model).score_columns(X, WITHOUT_MORE).shape[1] == 5
+    assert TreeWeights(of_xgboost, model).score_columns(X, WITHOUT_MORE).shape[1] == 5
     weighted = of_xgboost.weight_rounds(model.get_booster(), np.ones(5), 0.0)
     assert weighted.num_boosted_rounds() == 5
     appended = append("xgboost", model.get_booster())
@@ -128,8 +128,7 @@ def test_the_best_round_is_the_last_one_and_counts_offsets():
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
 def test_parameters_of_a_classifier(library):
     model = grow_lightgbm() if library == "lightgbm" else grow_xgboost()
-    kind = of_lightgbm.LGBMTreeWeights if library == "lightgbm" else of_xgboost.XGBTreeWeights
-    weights = kind(model)
+    weights = TreeWeights(of_lightgbm if library == "lightgbm" else of_xgboost, model)
     raw = {"lightgbm": "raw_score", "xgboost": "output_margin"}[library]
     before = model.predict(X, **{raw: True})
     groups = np.eye(3, dtype=np.float32)[GROUPS]
@@ -154,7 +153,7 @@ def test_what_is_no_sum_of_trees_for_two_classes_is_refused():
     several = lgb.LGBMClassifier(n_estimators=2, verbose=-1, n_jobs=1).fit(X, GROUPS)
     for model, message in ((forest, "boosting_type='rf' averages"), (several, "two classes")):
         with pytest.raises(ValueError, match=message):
-            of_lightgbm.LGBMTreeWeights(model)
+            TreeWeights(of_lightgbm, model)
         with pytest.raises(ValueError, match=message):
             of_lightgbm.weight_rounds(model.booster_, np.ones(2), 0.0)
     dart = grow_xgboost(booster="dart", rate_drop=0.5)
@@ -166,7 +165,7 @@ def test_what_is_no_sum_of_trees_for_two_classes_is_refused():
         (several, "two classes"),
     ):
         with pytest.raises(ValueError, match=message):
-            of_xgboost.XGBTreeWeights(model)
+            TreeWeights(of_xgboost, model)
         with pytest.raises(ValueError, match=message):
             of_xgboost.weight_rounds(model.get_booster(), np.ones(2), 0.0)
     with pytest.raises(ValueError, match="one number for each of the 8 rounds"):
@@ -183,11 +182,11 @@ FEW = 6
 def grow_leaves(library, **options):
     if library == "lightgbm":
         model = lgb.LGBMClassifier(n_estimators=FEW, num_leaves=5, verbose=-1, n_jobs=1)
-        kind, raw = of_lightgbm.LGBMLeafValues, {"raw_score": True}
+        models, raw = of_lightgbm, {"raw_score": True}
     else:
         model = xgb.XGBClassifier(n_estimators=FEW, max_depth=3, n_jobs=1)
-        kind, raw = of_xgboost.XGBLeafValues, {"output_margin": True}
-    return model.set_params(**options).fit(NUMBERS, LABELS), kind, raw
+        models, raw = of_xgboost, {"output_margin": True}
+    return model.set_params(**options).fit(NUMBERS, LABELS), models, raw
 
 
 @pytest.mark.parametrize(
@@ -200,9 +199,9 @@ def grow_leaves(library, **options):
     ],
 )
 def test_values_of_leaves_are_the_scores(library, options, tmp_path):
-    model, kind, raw = grow_leaves(library, **options)
+    model, models, raw = grow_leaves(library, **options)
     before = model.predict(NUMBERS, **raw)
-    leaves = kind(model)
+    leaves = LeafValues(models, model)
     groups = np.eye(2, dtype=np.float32)[HALVES]
     columns = leaves.score_columns(NUMBERS, groups)
     assert columns.shape == (len(NUMBERS), leaves.start.size + 2)
@@ -226,13 +225,13 @@ def test_values_of_leaves_are_the_scores(library, options, tmp_path):
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_leaves_after_the_best_round_are_left_out(library):
-    model, kind, raw = grow_leaves(library)
+    model, models, raw = grow_leaves(library)
     if library == "lightgbm":
         model.booster_.best_iteration = model._best_iteration = 4
     else:
         model.get_booster().set_attr(best_iteration="3")
     before = model.predict(NUMBERS, **raw)
-    leaves = kind(model)
+    leaves = LeafValues(models, model)
     assert {name.split(",")[0] for name in leaves.names} == {f"leaf[{t}" for t in range(4)}
     leaves.set_parameters(leaves.start, 0.0)
     np.testing.assert_allclose(model.predict(NUMBERS, **raw), before, atol=1e-6)
@@ -241,7 +240,7 @@ def test_leaves_after_the_best_round_are_left_out(library):
 def test_linear_leaves_are_refused():
     model = grow_leaves("lightgbm", linear_tree=True)[0]
     with pytest.raises(ValueError, match="linear_tree=True has a linear function"):
-        of_lightgbm.LGBMLeafValues(model)
+        LeafValues(of_lightgbm, model)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

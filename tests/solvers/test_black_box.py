@@ -87,7 +87,7 @@ def test_the_error_of_interpolation_of_a_quadratic_metric_falls_with_sigma():
     assert (np.divide(errors[:-1], errors[1:]) >= 1.7).all(), errors
 
 
-TOY_ERRORS = {1: 7e-32, 2: 1.4e-5, 4: 3.0e-5, 8: 3.4e-5, 16: 5.4e-5, 32: 5.7e-5}
+TOY_ERRORS = {1: 7e-32, 4: 3.0e-5, 16: 5.4e-5}
 
 
 @pytest.mark.parametrize(("K", "expected"), TOY_ERRORS.items())
@@ -146,7 +146,7 @@ def test_two_steps_at_a_kink_are_right_in_the_mean():
     scores = problem.space.validation_scores(PARAMETERS)
     start, is_out = problem.surrogates.move(scores, np.array([0.6, 0.5]))
     assert not is_out.any()
-    at_start = type(problem.space)(np.zeros((40, 1)), np.zeros((40, 1)), start, start)
+    at_start = type(problem.space)(np.zeros((40, 1)), np.zeros((40, 1)), start)
     problem = BlackBoxProblem(at_start, problem.surrogates, problem.metric, problem.surrogates)
     given = "two_step", problem, np.zeros(1), 0.1, 0.05, 20, random()
     draws = np.array([estimate_gradient(*given).gradient for _ in range(150)])
@@ -168,11 +168,8 @@ def test_a_sigma_without_targets_in_range_is_refused():
 
 
 @pytest.mark.parametrize("name", ["finite_differences", "two_step"])
-def test_shifts_of_scores_need_their_own_surrogates(name):
+def test_shifts_of_scores_need_surrogates_of_different_rows(name):
     problem = on_rows(0, np.sum)
-    without = BlackBoxProblem(problem.space, problem.surrogates, problem.metric)
-    with pytest.raises(ValueError, match="use estimator='interpolation'"):
-        estimate_gradient(name, without, PARAMETERS, 0.1, 0.1, 5, random())
     shared = SurrogateLosses([surrogate(), surrogate("hinge")], draw_rows(0)[1])
     overlapping = BlackBoxProblem(problem.space, shared, problem.metric, shared)
     with pytest.raises(ValueError, match="share rows"):
@@ -392,7 +389,7 @@ def test_iterates_hold_what_made_them():
     problem = quadratic_problem(lambda u: TRUE_WEIGHTS @ u)
     found = descend(problem, np.ones(4), n_iterations=3)
     assert len(found.iterates) == 4
-    assert problem.metric.iterations == [0, 1, 2, 3]
+    assert problem.metric.budget.place == "iteration 3"
     for before, after in zip(found.iterates[:-1], found.iterates[1:], strict=True):
         np.testing.assert_allclose(after.gradient, TRUE_WEIGHTS, atol=1e-8)
         np.testing.assert_allclose(after.target, before.profile - 0.5 * after.gradient)
@@ -415,7 +412,7 @@ def test_candidates_win_where_they_are_better():
     best = best_weighted(problem.surrogates, TRUE_WEIGHTS)
     found = descend(problem, np.ones(4), [np.zeros(4), best], n_iterations=2)
     np.testing.assert_array_equal(found.parameters, best)
-    assert found.candidate_losses == (problem.loss(np.zeros(4)), problem.loss(best))
+    assert found.loss == problem.loss(best)
 
 
 @pytest.mark.parametrize(
@@ -423,7 +420,7 @@ def test_candidates_win_where_they_are_better():
 )
 def test_calls_end_the_search(estimator, each):
     problem = on_rows(0, lambda u: 0.5 * u[0] + 0.3 * u[1])
-    problem.metric.max_calls = 1 + 3 * (each + 1) + 5
+    problem.metric.budget.limit = 1 + 3 * (each + 1) + 5
     found = descend(problem, np.ones(4), estimator=estimator, sigma=0.05)
     assert found.ended == "calls"
     assert len(found.iterates) == 4
@@ -498,11 +495,6 @@ def test_too_few_calls_for_one_estimate_are_refused():
     with pytest.raises(ValueError, match=r"leaves 22 calls .* take 23: raise max_calls"):
         descend(problem, np.ones(4), [np.zeros(4)])
     assert problem.metric.calls == 0
-
-
-def test_spaces_refuse_other_features():
-    with pytest.raises(ValueError, match="validation has 2 columns and the training rows have 3"):
-        LinearSpace(np.ones((4, 3)), np.ones((4, 2)))
 
 
 def test_perturbations_are_in_units_of_the_scores():

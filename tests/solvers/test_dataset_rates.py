@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from dataset_rate_problems import RateProblemDraw
+from dataset_rate_problems import RateProblemDraw, ramp_values
 from hypothesis import given
 from hypothesis import strategies as st
 from references import Problem, random, seeds
@@ -17,12 +18,11 @@ import gbm_constrained as gc
 import gbm_constrained.linear_model
 import gbm_constrained.solvers
 from gbm_constrained.exceptions import InfeasibleConstraintsError
-from gbm_constrained.linear_model.hinge import WeightedSVM
+from gbm_constrained.linear_model import WeightedSVM
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.solvers.cutting_plane import CuttingPlane
 from gbm_constrained.solvers.dataset_rates import (
     ConvexProblem,
-    Losses,
     MajorizationMinimization,
     RateProblem,
     find_factor,
@@ -37,7 +37,7 @@ SCORES = st.one_of(st.sampled_from([-0.5, 0.0, 0.5]), st.floats(-3, 3))
 
 
 @given(SCORES, SCORES)
-@random(500)
+@random(100)
 def test_bounds_are_above_the_ramp_and_equal_it_at_the_reference(z, reference):
     z, reference = np.array([z]), np.array([reference])
     for sign in (1, -1):
@@ -74,15 +74,15 @@ def test_values_against_counting(seed):
     z[::5] = np.round(z[::5])
     problem = draw.problem
     np.testing.assert_allclose(problem.hard_values(z), count(draw, z > 0), atol=1e-12)
-    np.testing.assert_allclose(problem.ramp_values(z), count(draw, ramp(z)), atol=1e-12)
-    np.testing.assert_allclose(problem.bound_values(z, z), problem.ramp_values(z), atol=1e-12)
+    np.testing.assert_allclose(ramp_values(problem, z), count(draw, ramp(z)), atol=1e-12)
+    np.testing.assert_allclose(problem.bound_values(z, z), ramp_values(problem, z), atol=1e-12)
     reference = draw.rng.normal(size=40)
-    assert (problem.bound_values(z, reference) >= problem.ramp_values(z) - 1e-12).all()
+    assert (problem.bound_values(z, reference) >= ramp_values(problem, z) - 1e-12).all()
     assert (problem.positive >= 0).all()
     assert (problem.negative >= 0).all()
     assert (np.minimum(problem.positive, problem.negative) == 0).all()
-    ramps = problem.without_objective().ramp_values(z)
-    np.testing.assert_allclose(ramps, problem.ramp_values(z) * [0, 1, 1, 1], atol=1e-15)
+    ramps = ramp_values(problem.without_objective(), z)
+    np.testing.assert_allclose(ramps, ramp_values(problem, z) * [0, 1, 1, 1], atol=1e-15)
 
 
 def test_costs_of_rows():
@@ -90,7 +90,7 @@ def test_costs_of_rows():
     weights, z = np.array([1.0, 0.3, 2.0]), draw.rng.normal(size=50)
     positive, negative = draw.problem.row_costs(weights)
     value = positive @ ramp(z) + negative @ ramp(-z) + weights @ draw.problem.constant
-    assert value == pytest.approx(weights @ draw.problem.ramp_values(z), abs=1e-12)
+    assert value == pytest.approx(weights @ ramp_values(draw.problem, z), abs=1e-12)
 
 
 def test_an_empty_data_set_costs_nothing():
@@ -107,7 +107,7 @@ def test_constants_against_a_grid(seed, m):
     draw.problem.bounds[:] += draw.rng.normal(size=m) * 0.3
     grid = np.linspace(0, 1, 401)
     violations = np.array(
-        [draw.problem.violations(draw.problem.ramp_values(np.full(80, p - 0.5))) for p in grid]
+        [draw.problem.violations(ramp_values(draw.problem, np.full(80, p - 0.5))) for p in grid]
     )
     meets = grid[violations.max(axis=1) <= 1e-12]
     interval = draw.problem.feasible_shares()
@@ -116,7 +116,7 @@ def test_constants_against_a_grid(seed, m):
     elif interval is not None:
         assert interval[1] - interval[0] < 1 / 400
     best = draw.problem.least_violating_share()
-    at_best = draw.problem.violations(draw.problem.ramp_values(np.full(80, best - 0.5)))
+    at_best = draw.problem.violations(ramp_values(draw.problem, np.full(80, best - 0.5)))
     assert at_best.max() <= violations.max(axis=1).min() + 1e-12
 
 
@@ -136,7 +136,7 @@ def test_least_shift_that_meets_all_rules():
         draw = RateProblemDraw(seed, 1 + seed % 3, n=80)
         problem = draw.problem
         z = draw.rng.normal(size=80) * 0.6
-        ramps = problem.violations(problem.ramp_values(z))
+        ramps = problem.violations(ramp_values(problem, z))
         problem.bounds[:] += np.maximum(ramps, 0.0) + 0.06 * draw.rng.random()
         ends = np.unique(-z)
         tried = [0.0, *(ends[1:] + ends[:-1]) / 2]
@@ -144,9 +144,9 @@ def test_least_shift_that_meets_all_rules():
             s
             for s in tried
             if problem.violations(problem.hard_values(z + s)).max() <= 1e-12
-            and problem.violations(problem.ramp_values(z + s)).max() <= 1e-9
+            and problem.violations(ramp_values(problem, z + s)).max() <= 1e-9
         ]
-        found = find_intercept_shift(problem, z, Losses())
+        found = find_intercept_shift(problem, z)
         if not meets:
             assert found is None
             impossible += 1
@@ -163,13 +163,13 @@ def test_a_shift_may_pass_many_scores():
     z = np.concatenate([rng.uniform(0.0, 0.05, 3000), np.full(7000, -0.5)])
     shares, costs = np.full((1, 10_000), 1e-4), np.array([[[0.0, 0.0]], [[0.0, 1.0]]])
     problem = RateProblem.of(sparse.csr_array(shares), costs, np.array([0.2]), ("selected",))
-    assert problem.violations(problem.ramp_values(z))[0] < 0 < problem.hard_values(z)[1] - 0.2
-    shift = find_intercept_shift(problem, z, Losses())
+    assert problem.violations(ramp_values(problem, z))[0] < 0 < problem.hard_values(z)[1] - 0.2
+    shift = find_intercept_shift(problem, z)
     assert problem.hard_values(z + shift)[1] == pytest.approx(0.2, abs=1e-12)
     assert shift == pytest.approx(-np.sort(z[:3000])[999:1001].mean(), abs=1e-12)
 
 
-N_DECISIONS = 1000
+N_DECISIONS = 100
 
 
 class Counts:
@@ -197,7 +197,7 @@ def values_of(c):
     """Each rule with its value by counting, and the value that it bounds from above."""
     y, d, old, every = c.y, c.decided, c.old, np.ones(c.y.size, dtype=bool)
     wrong, changed = y != d, d != old
-    tp, fp, fn = c.sum(y & d), c.sum(~y & d), c.sum(y & ~d)
+    tp, fp = c.sum(y & d), c.sum(~y & d)
     by_region = [c.share(wrong, c.region == r) for r in ("a", "b", "c")]
     by_sex_of_positives = by_sex(c, y)
     churn, wins = c.share(changed, every), c.share(changed & (d == y), every)
@@ -207,24 +207,16 @@ def values_of(c):
         (gc.recall() >= 0.6, 0.6 - c.selected(y)),
         (gc.selection_rate() <= 0.4, c.selected(every) - 0.4),
         (gc.selection_rate() >= 0.2, 0.2 - c.selected(every)),
-        (gc.error_rate() <= 0.3, c.share(wrong, every) - 0.3),
         (gc.precision() >= 0.7, 0.7 * (tp + fp) - tp),
-        (gc.f1() >= 0.7, 0.7 * (2 * tp + fp + fn) - 2 * tp),
         (gc.churn(to="old") <= 0.2, churn - 0.2),
         (gc.wins(over="old") >= 0.1, 0.1 - wins),
-        (gc.losses(to="old") <= 0.1, losses - 0.1),
         (gc.each(gc.error_rate(), by="region") <= 0.3, max(by_region) - 0.3),
         (gc.gap(gc.tpr(), by="sex") <= 0.1, np.ptp(by_sex_of_positives) - 0.1),
         (
             gc.ratio(gc.selection_rate(), by="sex") >= 0.8,
             0.8 * max(by_sex(c, every)) - min(by_sex(c, every)),
         ),
-        (
-            gc.ratio(gc.tpr(), by="sex") >= 0.9,
-            0.9 * max(by_sex_of_positives) - min(by_sex_of_positives),
-        ),
         (gc.wins(over="old") / gc.losses(to="old") >= 1.2, 1.2 * losses - wins),
-        (gc.wins(over="old") / gc.churn(to="old") >= 0.6, 0.6 * churn - wins),
         (gc.tpr(on={"sex": "F"}) >= 0.9, 0.9 - by_sex_of_positives[0]),
     ]
 
@@ -233,7 +225,7 @@ def rules_of(problem):
     return [rule for rule, _ in values_of(Counts(problem, problem.rng.random(problem.n) > 0.5))]
 
 
-@pytest.mark.parametrize("position", range(17))
+@pytest.mark.parametrize("position", range(12))
 def test_rules_against_counting(position):
     """The largest violation of a rule's rows is its own, up to a positive factor of quotients."""
     problem = Problem(5, n=200)
@@ -272,7 +264,7 @@ def test_coefficients_are_not_negative_and_rows_keep_their_names():
     assert (rates.positive >= 0).all()
     assert (rates.negative >= 0).all()
     assert rates.names == compiled.rows
-    assert len(rates) == len(compiled)
+    np.testing.assert_array_equal(rates.bounds, compiled.b)
 
 
 def test_unlabelled_rows_are_in_rules_and_not_in_the_objective():
@@ -317,11 +309,7 @@ GAP, L2 = 1e-8, 0.1
 METHOD = MajorizationMinimization(tol=0.0, gap=GAP, first_gap=GAP, max_iter=2)
 # By strong convexity a step is known to sqrt(2 GAP / L2), which is 4.5e-4. It is nearer than that.
 NEAR = 2e-5
-SEEDS = range(4)
-
-
-def draw(seed):
-    return RateProblemDraw(seed, 2, n=60, d=2, l2=L2)
+SEEDS = range(2)
 
 
 def solve(members, X, costs, bounds, l2=L2):
@@ -329,6 +317,13 @@ def solve(members, X, costs, bounds, l2=L2):
     names = tuple(f"rule {j}" for j in range(len(bounds)))
     problem = RateProblem.of(shares, costs, bounds, names)
     return METHOD.solve(problem, WeightedSVM(X, l2), np.zeros(X.shape[1] + 1))
+
+
+@lru_cache
+def solve_draw(seed):
+    """Draw a problem, and solve it."""
+    drawn = RateProblemDraw(seed, 2, n=60, d=2, l2=L2)
+    return drawn, solve(drawn.members, drawn.X, drawn.costs, drawn.bounds)
 
 
 def assert_equal_steps(first, second):
@@ -340,14 +335,13 @@ def assert_equal_steps(first, second):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_order_of_rows(seed):
-    d, order = draw(seed), np.random.default_rng(0).permutation(60)
-    given = solve(d.members, d.X, d.costs, d.bounds)
+    (d, given), order = solve_draw(seed), np.random.default_rng(0).permutation(60)
     assert_equal_steps(given, solve(d.members[:, order], d.X[order], d.costs, d.bounds))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_weights_are_repetitions(seed):
-    d, times = draw(seed), np.random.default_rng(1).integers(0, 4, 60)
+    (d, _), times = solve_draw(seed), np.random.default_rng(1).integers(0, 4, 60)
     weighted = solve(d.members * times, d.X, d.costs, d.bounds)
     repeated = d.members.repeat(times, axis=1), d.X.repeat(times, axis=0)
     assert_equal_steps(weighted, solve(*repeated, d.costs, d.bounds))
@@ -355,10 +349,9 @@ def test_weights_are_repetitions(seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_rule_that_holds_anyway(seed):
-    d = draw(seed)
+    d, given = solve_draw(seed)
     costs = np.concatenate([d.costs, d.costs[1:2]])
     loose = np.append(d.bounds, d.bounds[0] + 1.0)
-    given = solve(d.members, d.X, d.costs, d.bounds)
     added = solve(d.members, d.X, costs, loose)
     assert_equal_steps(given, added)
     assert added[-1].multipliers[-1] == 0.0
@@ -366,7 +359,7 @@ def test_a_rule_that_holds_anyway(seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_scale_of_a_column_next_to_no_penalty(seed):
-    d, scale = draw(seed), np.array([8.0, 1.0])
+    (d, _), scale = solve_draw(seed), np.array([8.0, 1.0])
     given = solve(d.members, d.X, d.costs, d.bounds, l2=1e-6)
     scaled = solve(d.members, d.X * scale, d.costs, d.bounds, l2=1e-6)
     one, other = given[1].coefficients, scaled[1].coefficients
@@ -438,14 +431,14 @@ def test_verified_example(chooser):
         assert step.multipliers == pytest.approx([multiplier], abs=1e-4)
         assert step.objective == pytest.approx(objective, abs=1e-6)
         z = model.scores(step.coefficients)
-        assert problem.ramp_values(z)[1] == pytest.approx(fpr, abs=1e-6)
+        assert ramp_values(problem, z)[1] == pytest.approx(fpr, abs=1e-6)
         assert problem.hard_values(z) == pytest.approx([hard_fnr, hard_fpr], abs=1e-4)
 
 
-@pytest.mark.parametrize("first", range(0, 200, 50))
-def test_promises_of_every_step(first):
+@pytest.mark.parametrize("n_draws", [24, pytest.param(200, marks=pytest.mark.slow)])
+def test_promises_of_every_step(n_draws):
     """Rough bounds of Problem 3 change nothing of it."""
-    for seed in range(first, first + 50):
+    for seed in range(n_draws):
         draw = RateProblemDraw(seed, 1 + seed % 3, n=40, slack=0.01)
         method = MajorizationMinimization(max_iter=3, gap=1e-4, first_gap=1e-2)
         steps = method.solve(draw.problem, draw.model, draw.zeros)
@@ -455,7 +448,7 @@ def test_promises_of_every_step(first):
             assert step.lower <= step.upper
             assert step.upper - step.lower <= 1e-2
             z = draw.model.scores(step.coefficients)
-            values = draw.problem.ramp_values(z)
+            values = ramp_values(draw.problem, z)
             assert step.violation == draw.problem.violations(values).max()
 
 
@@ -499,10 +492,10 @@ def test_saturated_start_is_a_fixed_point_and_is_shrunk():
     saturated = np.array([0.0, 0.0, -10.0])
     steps = EXACT.solve(problem, model, saturated)
     assert [step.objective for step in steps] == pytest.approx([1.0] * 5)
-    start = find_start(problem, model, EXACT, saturated)
-    np.testing.assert_array_equal(start.coefficients, start.factor * saturated)
-    assert 0.04 <= start.factor <= 0.05
-    moved = EXACT.solve(problem, model, start.coefficients)
+    start, factor = find_start(problem, model, EXACT, saturated)
+    np.testing.assert_array_equal(start, factor * saturated)
+    assert 0.04 <= factor <= 0.05
+    moved = EXACT.solve(problem, model, start)
     assert moved[-1].objective < 0.28
     assert moved[-1].violation <= 1e-9
 
@@ -510,29 +503,28 @@ def test_saturated_start_is_a_fixed_point_and_is_shrunk():
 def test_start_that_moves_is_kept():
     problem, model = neyman_pearson()
     good = EXACT.solve(problem, model, np.array([0.0, 0.0, -0.4]))[-1].coefficients
-    assert find_start(problem, model, EXACT, good).factor == 1.0
+    assert find_start(problem, model, EXACT, good)[1] == 1.0
     # Larger scores meet a rule on decisions that the ramp of these scores violates.
     tight, _ = neyman_pearson(fpr=0.09)
-    factor = find_factor(tight, model.scores(good), EXACT.losses)
+    factor = find_factor(tight, model.scores(good))
     assert factor > 1.0
-    assert tight.violations(tight.ramp_values(factor * model.scores(good))).max() <= 1e-9
+    assert tight.violations(ramp_values(tight, factor * model.scores(good))).max() <= 1e-9
 
 
 def test_constant_start_is_the_one_nearest_to_even_odds():
     problem, model = neyman_pearson()
-    np.testing.assert_allclose(find_start(problem, model, EXACT).coefficients, [0, 0, -0.4])
+    np.testing.assert_allclose(find_start(problem, model, EXACT)[0], [0, 0, -0.4])
     loose, _ = neyman_pearson(fpr=0.7)
-    np.testing.assert_array_equal(find_start(loose, model, EXACT).coefficients, np.zeros(3))
+    np.testing.assert_array_equal(find_start(loose, model, EXACT)[0], np.zeros(3))
 
 
 @pytest.mark.parametrize("fnr", [0.35, 0.29])
 def test_rules_that_no_constant_meets(fnr):
     problem, model = neyman_pearson(fnr=fnr)
     assert problem.feasible_shares() is None
-    start = find_start(problem, model, MajorizationMinimization(max_iter=1))
-    assert start.n_iter == 2  # Most steps are those of the objective.
-    assert problem.violations(problem.ramp_values(model.scores(start.coefficients))).max() <= 0
-    steps = MajorizationMinimization().solve(problem, model, start.coefficients)
+    start, _ = find_start(problem, model, MajorizationMinimization(max_iter=1))
+    assert problem.violations(ramp_values(problem, model.scores(start))).max() <= 0
+    steps = MajorizationMinimization().solve(problem, model, start)
     assert steps[-1].objective < steps[0].objective
     assert steps[-1].violation <= 1e-9
 
@@ -549,7 +541,7 @@ def test_without_rules_and_with_rules_that_cost_nothing():
         problem.shares, problem.positive[:1], problem.negative[:1], np.zeros(1), np.zeros(0), ()
     )
     method = MajorizationMinimization(gap=1e-9, first_gap=1e-9)
-    free = method.solve(none, model, find_start(none, model, method).coefficients)
+    free = method.solve(none, model, find_start(none, model, method)[0])
     loose = method.solve(problem, model, np.zeros(3))
     assert loose[-1].multipliers.tolist() == [0.0]
     assert free[-1].objective == pytest.approx(loose[-1].objective, abs=1e-6)
@@ -588,31 +580,33 @@ def test_steps_ask_for_no_more_than_their_end_needs():
     assert steps[1].asked == method.first_gap
 
 
-HINGES = Losses("hinge", "hinge")
+def with_hinges(problem, objective="hinge", constraints="hinge"):
+    return replace(problem, objective_loss=objective, constraint_loss=constraints)
 
 
 def test_hinges_are_one_convex_problem():
     draw = RateProblemDraw(2, 2)
-    method = MajorizationMinimization(losses=HINGES, gap=1e-8, first_gap=1e-8)
-    steps = method.solve(draw.problem, draw.model, draw.zeros)
+    problem = with_hinges(draw.problem)
+    method = MajorizationMinimization(gap=1e-8, first_gap=1e-8)
+    steps = method.solve(problem, draw.model, draw.zeros)
     for step in steps[1:]:
         assert step.lower - 1e-9 <= steps[-1].objective <= step.upper + 1e-9
     z = draw.model.scores(steps[-1].coefficients)
-    ramps = draw.problem.ramp_values(z)
-    hinges = HINGES.values(draw.problem, z)
-    assert (ramps <= hinges + 1e-12).all()
-    assert draw.problem.violations(hinges).max() <= 1e-9
+    hinges = problem.bound_values(z)
+    assert (ramp_values(problem, z) <= hinges + 1e-12).all()
+    assert problem.violations(hinges).max() <= 1e-9
 
 
-@pytest.mark.parametrize("losses", [Losses("ramp", "hinge"), Losses("hinge", "ramp")])
+@pytest.mark.parametrize("losses", [("ramp", "hinge"), ("hinge", "ramp")])
 def test_a_hinge_in_one_place(losses):
     draw = RateProblemDraw(4, 3)
-    steps = MajorizationMinimization(losses=losses).solve(draw.problem, draw.model, draw.zeros)
+    problem = with_hinges(draw.problem, *losses)
+    steps = MajorizationMinimization().solve(problem, draw.model, draw.zeros)
     z = draw.model.scores(steps[-1].coefficients)
-    values = losses.values(draw.problem, z)
-    ramps, hinges = draw.problem.ramp_values(z), HINGES.values(draw.problem, z)
-    is_hinge = np.array([losses.objective == "hinge", *[losses.constraints == "hinge"] * 3])
-    np.testing.assert_allclose(values, np.where(is_hinge, hinges, ramps), atol=1e-12)
+    ramps, hinges = ramp_values(problem, z), with_hinges(problem).bound_values(z)
+    is_hinge = np.array([losses[0] == "hinge", *[losses[1] == "hinge"] * 3])
+    expected = np.where(is_hinge, hinges, ramps)
+    np.testing.assert_allclose(problem.bound_values(z), expected, atol=1e-12)
     assert all(step.objective <= last.objective + 1e-9 for last, step in pairwise(steps))
     assert max(step.violation for step in steps) <= 1e-9
 
@@ -640,13 +634,13 @@ def test_one_outlier_breaks_a_hinge_and_costs_a_ramp_its_share():
     errors = {}
     for distance in (-1.0, 1e4):
         problem, model = with_outlier(distance)
-        for losses in (Losses(), Losses("ramp", "hinge")):
-            tried = replace(method, losses=losses)
-            start = find_start(problem, model, tried).coefficients
-            step = tried.solve(problem, model, start)[-1]
+        for loss in ("ramp", "hinge"):
+            tried = with_hinges(problem, "ramp", loss)
+            start, _ = find_start(tried, model, method)
+            step = method.solve(tried, model, start)[-1]
             assert step.violation <= 1e-9
             hard = problem.hard_values(model.scores(step.coefficients))
-            errors[distance, losses.constraints] = hard[0]
+            errors[distance, loss] = hard[0]
             assert hard[1] <= 0.1
     assert errors[1e4, "ramp"] <= errors[-1.0, "ramp"] + 0.02
     assert errors[1e4, "hinge"] >= errors[-1.0, "hinge"] + 0.2

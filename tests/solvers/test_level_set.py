@@ -20,22 +20,17 @@ from scipy.special import rel_entr, softmax
 
 from gbm_constrained.linear_model.auc_scorer import LinearScore, SigmoidNetwork
 from gbm_constrained.solvers.level_set import (
-    Dual,
-    DualGeometry,
-    LevelSchedule,
+    Iterate,
     LevelSetSearch,
     MirrorDescent,
-    Moments,
     PairRule,
     PairTerm,
-    Primal,
-    Quadratics,
     SaddleProblem,
     SquareSurrogate,
     density_ratios,
     find_optimum,
     follow_levels,
-    follow_proximal_points,
+    quadratics_of,
     shuffled_batches,
 )
 
@@ -44,11 +39,11 @@ N, BATCH = 500, 100
 
 def make_saddle(problem, rules, score, learning_rate=0.5, proximal_weight=0.0):
     surrogate = SquareSurrogate.of(rules, N_SETS)
-    geometry = DualGeometry(surrogate.owner, surrogate.n_functions, 3.0)
-    start = Primal(score.start(np.random.RandomState(0)), np.zeros(2 * surrogate.n_pairs))
-    scale = score.mean_squared_gradient(start.parameters, problem.X)
-    steps = learning_rate, 2.0, scale, BATCH
-    return SaddleProblem(surrogate, score, geometry, *steps, proximal_weight), start
+    parameters = score.start(np.random.RandomState(0))
+    scale = score.mean_squared_gradient(parameters, problem.X)
+    steps = 3.0, learning_rate, 2.0, scale, BATCH
+    saddle = SaddleProblem(surrogate, score, *steps, proximal_weight)
+    return saddle, saddle.start(parameters)
 
 
 def evaluate(saddle, problem, level):
@@ -57,17 +52,14 @@ def evaluate(saddle, problem, level):
     return values - saddle.surrogate.limits
 
 
-@pytest.mark.parametrize(
-    ("metric", "theta"), [("group AUC", 2.0), ("inter-group", 1.0), ("BPSN - BNSP", 1.0)]
-)
+@pytest.mark.parametrize(("metric", "theta"), [("group AUC", 2.0), ("inter-group", 1.0)])
 def test_levels_fall_to_the_optimum_by_feasible_iterates(metric, theta):
     problem = PairProblem(1, n=N)
     saddle, start = make_saddle(problem, rules_of(metric, 0.1), LinearScore.of(problem.X))
-    schedule = LevelSchedule(40_000, BATCH, theta, tol=3e-3, max_levels=40)
-    search = LevelSetSearch(saddle, schedule, start, 0.5)
+    search = LevelSetSearch(saddle, start, 0.5, 40_000, theta, tol=3e-3, max_levels=40)
     batches = shuffled_batches(N, BATCH, np.random.RandomState(0))
     levels = list(follow_levels(search, problem.X, problem.ratios, batches))
-    exact = find_optimum(saddle.surrogate, problem.X, problem.ratios)
+    _, multipliers, exact = find_optimum(saddle.surrogate, problem.X, problem.ratios)
     values = np.array([evaluate(saddle, problem, level) for level in levels])
     assert (values[:, 1:] <= 0).all()  # The method is feasible.
     r = np.array([level.level for level in levels])
@@ -75,15 +67,14 @@ def test_levels_fall_to_the_optimum_by_feasible_iterates(metric, theta):
     moves = [level.upper_bound / (2 * theta) for level in levels[:-1]]
     np.testing.assert_allclose(np.diff(r), moves, rtol=1e-9)
     assert levels[-1].upper_bound >= -3e-3
-    assert exact.values[0] <= values[-1, 0] <= 1.03 * exact.values[0]
-    np.testing.assert_allclose(levels[-1].multipliers, exact.multipliers, atol=0.15)
+    assert exact[0] <= values[-1, 0] <= 1.03 * exact[0]
+    np.testing.assert_allclose(levels[-1].multipliers, multipliers, atol=0.15)
 
 
 def test_the_number_of_levels_has_an_end():
     problem = PairProblem(2, n=N)
     saddle, start = make_saddle(problem, rules_of("group AUC", 0.1), LinearScore.of(problem.X))
-    schedule = LevelSchedule(2_000, BATCH, 2.0, 0.0, max_levels=3)
-    search = LevelSetSearch(saddle, schedule, start, 0.5)
+    search = LevelSetSearch(saddle, start, 0.5, 2_000, 2.0, tol=0.0, max_levels=3)
     batches = shuffled_batches(N, BATCH, np.random.RandomState(0))
     levels = list(follow_levels(search, problem.X, problem.ratios, batches))
     assert [level.number for level in levels] == [0, 1, 2]
@@ -96,7 +87,7 @@ def test_steps_that_are_too_long_are_refused_by_name():
     saddle, start = make_saddle(
         problem, rules_of("group AUC", 0.1), LinearScore.of(problem.X), learning_rate=1e6
     )
-    search = LevelSetSearch(saddle, LevelSchedule(4_000, BATCH, 2.0, 1e-3, 3), start, 0.5)
+    search = LevelSetSearch(saddle, start, 0.5, 4_000, 2.0, tol=1e-3, max_levels=3)
     batches = shuffled_batches(N, BATCH, np.random.RandomState(0))
     with (
         np.errstate(all="ignore"),
@@ -112,16 +103,13 @@ def test_the_proximal_method_trains_a_network():
     problem.ratios = density_ratios(members_of(problem.y, problem.group, problem.weight))
     network = SigmoidNetwork.of(problem.X, 10)
     saddle, start = make_saddle(problem, rules_of("group AUC", 0.3), network, proximal_weight=1e-5)
-    schedule = LevelSchedule(50_000, BATCH, 1.0, 1e-3, 6)
+    search = LevelSetSearch(saddle, start, 0.5, 50_000, 1.0, tol=1e-3, max_levels=6)
     batches = shuffled_batches(N, BATCH, np.random.RandomState(0))
-    points = follow_proximal_points(
-        saddle, schedule, start, 2, (problem.X, problem.ratios), batches
-    )
-    levels = list(points)
+    levels = list(follow_levels(search, problem.X, problem.ratios, batches, n_points=2))
     values = np.array([evaluate(saddle, problem, level) for level in levels])
     assert (values[:, 1:] <= 1e-3).all()
-    linear = find_optimum(saddle.surrogate, problem.X, problem.ratios)
-    assert values[-1, 0] < 0.9 * linear.values[0]
+    *_, linear = find_optimum(saddle.surrogate, problem.X, problem.ratios)
+    assert values[-1, 0] < 0.9 * linear[0]
     assert max(level.proximal_point for level in levels) == 1
 
 
@@ -197,42 +185,12 @@ def test_the_saddle_form_has_the_functions_for_its_optimum(metric):
     np.testing.assert_allclose(surrogate.scalar_gradient(moments, share, best), 0.0, atol=1e-12)
 
 
-def maximise_pair(problem, c1, slope, penalty):
-    """Evaluate min over a, b of max over alpha of F + alpha G - penalty alpha^2 for the AUC."""
-    surrogate = surrogate_of([], c1)
-    moments = surrogate.moments(problem.scores, problem.ratios)
-    a, b, _ = surrogate.best_scalars(moments)
-    F, _ = surrogate.saddle_terms(moments, a, b)
-    G = slope * (moments.first[0] - moments.first[1])
-    return F[0] + G**2 / (4 * penalty)
-
-
-def test_lemma_1_as_printed_fails_for_other_c1_than_one():
-    problem = PairProblem(3)
-
-    def exact(c1):
-        return count_functions(problem.scores, problem.members, [], c1, 1.0)[0][0]
-
-    printed = {c1: maximise_pair(problem, c1, slope=2 * c1, penalty=1.0) for c1 in C1}
-    assert printed[1.0] == pytest.approx(exact(1.0), rel=1e-12)
-    moments = surrogate_of([]).moments(problem.scores, problem.ratios)
-    difference = moments.first[0] - moments.first[1]
-    assert abs(difference) > 0.1
-    for c1 in (0.3, 0.5, 2.0):
-        error = (c1**2 - c1) * difference**2
-        assert printed[c1] - exact(c1) == pytest.approx(error, rel=1e-9)
-        for slope, penalty in ((2 * np.sqrt(c1), 1.0), (2 * c1, c1)):  # Either mends it.
-            assert maximise_pair(problem, c1, slope, penalty) == pytest.approx(
-                exact(c1), rel=1e-12
-            )
-
-
 def test_scalar_gradient_is_that_of_differences_on_a_batch():
     problem, rules = PairProblem(4), rules_of("inter-group", 0.1)
     surrogate, share = surrogate_of(rules), np.array([0.5, 0.2, 0.3])
     moments = surrogate.moments(problem.scores[:20], problem.ratios[:20])
     rng = np.random.default_rng(0)
-    x, alpha = rng.normal(size=2 * surrogate.n_pairs), rng.normal(size=surrogate.n_pairs)
+    x, alpha = rng.normal(size=2 * surrogate.owner.size), rng.normal(size=surrogate.owner.size)
 
     def value(x, h=problem.scores[:20]):
         a, b = x.reshape(2, -1)
@@ -275,8 +233,7 @@ def test_added_constants_and_copies_of_rows_change_nothing():
     copied = density_ratios(np.repeat(problem.members, times, axis=0))
     of_copies = surrogate.moments(np.repeat(problem.scores, times), copied)
     of_weights = surrogate.moments(problem.scores, weighted)
-    for one, other in zip(of_weights, of_copies, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-12)
+    np.testing.assert_allclose(of_weights, of_copies, rtol=1e-12)
 
 
 def test_sets_without_weight_are_refused():
@@ -290,9 +247,8 @@ def test_moments_of_a_batch_are_means_over_its_rows():
     problem, surrogate = PairProblem(6), surrogate_of([])
     h, ratios = problem.scores[:7], problem.ratios[:7]
     found = surrogate.moments(h, ratios)
-    expected = Moments(*((h[:, None] ** j * ratios).mean(axis=0) for j in range(3)))
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-12)
+    expected = [(h[:, None] ** j * ratios).mean(axis=0) for j in range(3)]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def solve_with_cvxpy(surrogate, X, ratios):
@@ -315,27 +271,27 @@ def solve_with_cvxpy(surrogate, X, ratios):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("bound", [1.0, 0.3, 0.1, 0.03])
+@pytest.mark.parametrize("bound", [1.0, 0.1, 0.03])
 def test_optimum_is_that_of_a_conic_solver(metric, bound):
     problem = PairProblem(7, n=500, d=6)
     surrogate = SquareSurrogate.of(rules_of(metric, bound), N_SETS)
-    found = find_optimum(surrogate, problem.X, problem.ratios)
+    weights, multipliers, values = find_optimum(surrogate, problem.X, problem.ratios)
     expected = solve_with_cvxpy(surrogate, problem.X, problem.ratios)
-    assert found.values[0] == pytest.approx(expected, rel=1e-5)
-    assert (found.values - surrogate.limits)[1:].max() <= 1e-7
-    slack = (surrogate.limits - found.values)[1:]
-    np.testing.assert_allclose(found.multipliers * slack, 0.0, atol=1e-6)
-    scores = surrogate.moments(problem.X @ found.weights, problem.ratios)
-    np.testing.assert_allclose(surrogate.values(scores), found.values, rtol=1e-10)
+    assert values[0] == pytest.approx(expected, rel=1e-5)
+    slack = (surrogate.limits - values)[1:]
+    assert slack.min() >= -1e-7
+    np.testing.assert_allclose(multipliers * slack, 0.0, atol=1e-6)
+    scores = surrogate.moments(problem.X @ weights, problem.ratios)
+    np.testing.assert_allclose(surrogate.values(scores), values, rtol=1e-10)
 
 
 def test_several_metrics_at_once():
     problem = PairProblem(8, n=500, d=6)
     rules = [rule for metric in METRICS for rule in rules_of(metric, 0.15)]
     surrogate = SquareSurrogate.of(rules, N_SETS)
-    found = find_optimum(surrogate, problem.X, problem.ratios)
+    *_, found = find_optimum(surrogate, problem.X, problem.ratios)
     expected = solve_with_cvxpy(surrogate, problem.X, problem.ratios)
-    assert found.values[0] == pytest.approx(expected, rel=1e-5)
+    assert found[0] == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_tighter_bound_costs_and_opposite_rules_exchange():
@@ -347,8 +303,8 @@ def test_a_tighter_bound_costs_and_opposite_rules_exchange():
             find_optimum(SquareSurrogate.of(rules, N_SETS), problem.X, problem.ratios)
             for rules in ([first, second], [second, first])
         )
-        np.testing.assert_allclose(one.multipliers, other.multipliers[::-1], rtol=1e-6, atol=1e-9)
-        objectives.append(one.values[0])
+        np.testing.assert_allclose(one[1], other[1][::-1], rtol=1e-6, atol=1e-9)
+        objectives.append(one[2][0])
     assert (np.diff(objectives) >= -1e-12).all()
     assert objectives[-1] > objectives[0] + 0.05
 
@@ -356,22 +312,22 @@ def test_a_tighter_bound_costs_and_opposite_rules_exchange():
 def test_without_rules_the_optimum_has_no_slope():
     problem = PairProblem(10, n=300)
     surrogate = SquareSurrogate.of([], N_SETS)
-    found = find_optimum(surrogate, problem.X, problem.ratios)
-    quadratics = Quadratics.of(surrogate, problem.X, problem.ratios)
-    np.testing.assert_allclose(quadratics.Q[0] @ found.weights, quadratics.q[0], atol=1e-12)
-    assert found.multipliers.size == 0
+    weights, multipliers, _ = find_optimum(surrogate, problem.X, problem.ratios)
+    Q, q, _ = quadratics_of(surrogate, problem.X, problem.ratios)
+    np.testing.assert_allclose(Q[0] @ weights, q[0], atol=1e-12)
+    assert multipliers.size == 0
 
 
 def test_columns_that_others_determine_change_nothing():
     problem = PairProblem(11, n=300)
     surrogate = SquareSurrogate.of(rules_of("inter-group", 0.1), N_SETS)
-    alone = find_optimum(surrogate, problem.X, problem.ratios)
+    alone, _, expected = find_optimum(surrogate, problem.X, problem.ratios)
     more = np.hstack([problem.X, problem.X[:, :2] @ [[1.0], [2.0]], np.ones((300, 1))])
-    found = find_optimum(surrogate, more, problem.ratios)
-    np.testing.assert_allclose(found.values, alone.values, rtol=1e-9)
+    weights, _, values = find_optimum(surrogate, more, problem.ratios)
+    np.testing.assert_allclose(values, expected, rtol=1e-9)
     np.testing.assert_allclose(
-        (more - more.mean(axis=0)) @ found.weights,
-        (problem.X - problem.X.mean(axis=0)) @ alone.weights,
+        (more - more.mean(axis=0)) @ weights,
+        (problem.X - problem.X.mean(axis=0)) @ alone,
         atol=1e-6,
     )
 
@@ -385,118 +341,120 @@ def test_rules_that_no_score_meets_are_refused():
 
 
 def draw(rng):
-    """Draw a geometry with one to three scalars of each function, a point and coefficients."""
+    """Draw a set with one to three scalars of each function, a point and coefficients."""
     n = rng.integers(2, 6)
     owner = np.sort(np.append(np.arange(n), rng.integers(0, n, n)))
-    geometry = DualGeometry(owner, n, interval=rng.uniform(0.3, 3.0))
-    y = Dual(
-        softmax(rng.normal(size=n)),
-        rng.uniform(-1, 1, owner.size) * geometry.interval,
-    )
-    return geometry, y, rng.normal(size=n), 3 * rng.normal(size=owner.size)
+    saddle = dual_set(owner, n, interval=rng.uniform(0.3, 3.0))
+    y = dual(softmax(rng.normal(size=n)), rng.uniform(-1, 1, owner.size) * saddle.interval)
+    return saddle, y, rng.normal(size=n), 3 * rng.normal(size=owner.size)
 
 
-def maximise(function, geometry, start):
+def dual_set(owner, n_functions, interval):
+    """Make a problem of which the dual set alone is looked at."""
+    none = np.zeros(0)
+    surrogate = SquareSurrogate(none, none, owner, none, 1.0, np.zeros(n_functions), 0)
+    return SaddleProblem(surrogate, None, interval, 1.0, 1.0, 1.0, 1)
+
+
+def dual(share, alpha):
+    return Iterate(np.zeros(0), np.zeros(0), share, alpha)
+
+
+def maximise(function, saddle, start):
     """Maximise over Y by L-BFGS in the shares' logits and the bounded alphas."""
-    n, interval = geometry.n_functions, geometry.interval
+    n, interval = saddle.surrogate.n_functions, saddle.interval
 
     def loss(x):
-        return -function(Dual(softmax(x[:n]), x[n:]))
+        return -function(dual(softmax(x[:n]), x[n:]))
 
     x = np.concatenate([np.log(start.share), start.alpha])
-    bounds = [(-40, 40)] * n + [(-interval, interval)] * geometry.owner.size
+    bounds = [(-40, 40)] * n + [(-interval, interval)] * saddle.surrogate.owner.size
     options = {"ftol": 1e-15, "gtol": 1e-10, "maxfun": 10**6, "maxiter": 10**4}
     return -minimize(loss, x, method="L-BFGS-B", bounds=bounds, options=options).fun
 
 
-def distance(geometry, y, other):
+def distance(saddle, y, other):
     """Compute the Bregman divergence V_y(y, y'); (28)."""
-    squares = y.share[geometry.owner] * (y.alpha - other.alpha) ** 2
-    return geometry.entropy_weight * rel_entr(y.share, other.share).sum() + squares.sum()
+    squares = y.share[saddle.surrogate.owner] * (y.alpha - other.alpha) ** 2
+    return saddle.entropy_weight * rel_entr(y.share, other.share).sum() + squares.sum()
 
 
-def linear_part(geometry, u, v, y):
+def linear_part(saddle, u, v, y):
     """Compute <(u, v), y> - d_y(y), with d_y of the paper's (25)."""
-    share = y.share[geometry.owner]
+    share = y.share[saddle.surrogate.owner]
     return u @ y.share + v @ (share * y.alpha) - (share * y.alpha**2).sum()
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", range(40))
 def test_lemma_3_is_the_numerical_optimum(seed):
     rng = np.random.default_rng(seed)
-    geometry, y, u, v = draw(rng)
-    step = rng.uniform(0.1, 2.0) * (geometry.entropy_weight if seed % 2 else 1.0)
+    saddle, y, u, v = draw(rng)
+    step = rng.uniform(0.1, 2.0) * (saddle.entropy_weight if seed % 2 else 1.0)
 
     def function(z):
-        return linear_part(geometry, u, v, z) - distance(geometry, z, y) / step
+        return linear_part(saddle, u, v, z) - distance(saddle, z, y) / step
 
-    found = geometry.ascend(y, u, v, step)
+    found = dual(*saddle.ascend(y, u, v, step))
     assert found.share.sum() == pytest.approx(1.0, abs=1e-12)
-    assert np.abs(found.alpha).max() <= geometry.interval
+    assert np.abs(found.alpha).max() <= saddle.interval
     value = function(found)
-    assert maximise(function, geometry, y) <= value + 1e-8
+    assert maximise(function, saddle, y) <= value + 1e-8
     # The optimum is where the numerical one stays.
-    assert maximise(function, geometry, found) == pytest.approx(value, abs=1e-8)
+    assert maximise(function, saddle, found) == pytest.approx(value, abs=1e-8)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", range(40))
 def test_lemma_4_is_the_largest_of_the_functions(seed):
     """The maximum is linear in the shares given alpha, and so lies at a corner of the simplex."""
-    geometry, y, u, v = draw(np.random.default_rng(seed))
+    saddle, y, u, v = draw(np.random.default_rng(seed))
 
     def function(z):
-        return linear_part(geometry, u, v, z)
+        return linear_part(saddle, u, v, z)
 
     corners = []
-    for o in range(geometry.n_functions):
-        x = np.where(geometry.owner == o, y.alpha, 0.0)
-        bound = geometry.interval
+    for o in range(saddle.surrogate.n_functions):
+        x = np.where(saddle.surrogate.owner == o, y.alpha, 0.0)
+        bound = saddle.interval
         best = minimize(
-            lambda alpha, o=o: -function(Dual(np.eye(geometry.n_functions)[o], alpha)),
+            lambda alpha, o=o: -function(dual(np.eye(saddle.surrogate.n_functions)[o], alpha)),
             x, method="L-BFGS-B", bounds=[(-bound, bound)] * x.size,
             options={"ftol": 1e-15, "gtol": 1e-11},
         )  # fmt: skip
         corners.append(-best.fun)
-    found = geometry.largest_value(u, v)
+    found = saddle.largest_value(u, v)
     assert found == pytest.approx(max(corners), abs=1e-8)
-    assert maximise(function, geometry, y) <= found + 1e-8
+    assert maximise(function, saddle, y) <= found + 1e-8
 
 
 @given(seeds)
-@random(200)
+@random(60)
 def test_the_distance_is_strongly_convex(seed):
     """V_y(y, y') >= (|share - share'|_1^2 + |scaled alpha - scaled alpha'|_2^2) / 2."""
     rng = np.random.default_rng(seed)
-    geometry, y, _, _ = draw(rng)
+    saddle, y, _, _ = draw(rng)
     share = softmax(np.log(y.share) + rng.choice([1e-3, 0.1, 3.0]) * rng.normal(size=y.share.size))
-    alpha = np.clip(y.alpha + rng.normal(size=y.alpha.size), -geometry.interval, geometry.interval)
-    other = Dual(share, alpha)
-    scaled = y.share[geometry.owner] * y.alpha - share[geometry.owner] * alpha
+    alpha = np.clip(y.alpha + rng.normal(size=y.alpha.size), -saddle.interval, saddle.interval)
+    other = dual(share, alpha)
+    scaled = y.share[saddle.surrogate.owner] * y.alpha - share[saddle.surrogate.owner] * alpha
     least = (np.abs(y.share - share).sum() ** 2 + (scaled**2).sum()) / 2
-    assert distance(geometry, y, other) >= least * (1 - 1e-9)
-    assert distance(geometry, y, y) == pytest.approx(0.0, abs=1e-12)
+    assert distance(saddle, y, other) >= least * (1 - 1e-9)
+    assert distance(saddle, y, y) == pytest.approx(0.0, abs=1e-12)
 
 
 def test_the_entropy_has_the_coefficient_of_the_paper_for_two_scalars():
-    geometry = DualGeometry(np.array([0, 1, 1, 2, 2]), 3, 1.7)
-    assert geometry.entropy_weight == pytest.approx(2 * (1 + np.sqrt(2) * 1.7) ** 2)
+    saddle = dual_set(np.array([0, 1, 1, 2, 2]), 3, 1.7)
+    assert saddle.entropy_weight == pytest.approx(2 * (1 + np.sqrt(2) * 1.7) ** 2)
 
 
 def saddle_problem(problem, rules, proximal_weight=0.0, batch_size=20):
     surrogate = SquareSurrogate.of(rules, N_SETS)
     score = LinearScore.of(problem.X)
-    geometry = DualGeometry(surrogate.owner, surrogate.n_functions, 3.0)
     scale = score.mean_squared_gradient(score.start(None), problem.X)
-    steps = 0.5, 5.0, scale, batch_size
-    return SaddleProblem(surrogate, score, geometry, *steps, proximal_weight)
-
-
-def start_of(saddle, d):
-    return Primal(np.zeros(d), np.zeros(2 * saddle.surrogate.n_pairs))
+    return SaddleProblem(surrogate, score, 3.0, 0.5, 5.0, scale, batch_size, proximal_weight)
 
 
 def run(saddle, problem, level, order, batch_size, centre=None):
-    start = start_of(saddle, problem.X.shape[1])
+    start = saddle.start(np.zeros(problem.X.shape[1]))
     oracle = MirrorDescent(saddle, level, start, start if centre is None else centre)
     for at in range(0, order.size, batch_size):
         rows = order[at : at + batch_size]
@@ -517,7 +475,7 @@ def test_the_upper_bound_comes_close_to_the_level_function(metric):
     for _ in range(40):
         t = (low + high) / 2
         surrogate = SquareSurrogate.of(rules_of(metric, bound + t), N_SETS)
-        objective = find_optimum(surrogate, problem.X, problem.ratios).values[0]
+        objective = find_optimum(surrogate, problem.X, problem.ratios)[2][0]
         low, high = (t, high) if objective > level + t else (low, t)
     w = oracle.average.parameters
     surrogate = saddle.surrogate
@@ -546,11 +504,11 @@ def test_batches_of_any_size_do_the_same():
 def test_the_proximal_term_holds_iterates_near_its_centre():
     problem = PairProblem(3, n=200)
     order = np.random.default_rng(2).integers(0, 200, 10_000)
-    centre = Primal(np.full(4, 0.3), np.zeros(2 * 5))
     rules = rules_of("group AUC", 0.3)
     distances = []
     for weight in (0.0, 0.1, 100.0):
         saddle = saddle_problem(problem, rules, proximal_weight=weight)
+        centre = saddle.start(np.full(4, 0.3))
         oracle = run(saddle, problem, 0.5, order, 20, centre)
         distances.append(np.linalg.norm(oracle.average.parameters - centre.parameters))
     assert distances[0] > distances[1] > distances[2]

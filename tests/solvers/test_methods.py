@@ -194,14 +194,6 @@ def test_averages_of_cbpr_are_refused_before_training(solver, rows):
         model.fit(X, y, sensitive_features={"g": np.arange(len(y)) % 2})
 
 
-def test_a_solver_that_needs_an_unknown_statistic_is_refused_before_training(rows):
-    class Ramp(ABPP):
-        needs = frozenset({"predicted", "ramp"})
-
-    with pytest.raises(ValueError, match=r"Ramp needs the cell statistics \['ramp'\]"):
-        make(gc.ConstrainedLGBMClassifier, Ramp()).fit(*rows)
-
-
 def test_auto_takes_the_method_that_fits_the_constraints(rows):
     X, y = rows
     groups = {"g": np.arange(len(y)) % 2}

@@ -325,10 +325,8 @@ def test_the_gradient_is_that_of_the_subproblem(method, n_classes):
     solver = begin(method, lagrangian)
     boost(solver, margin, 5)
     point = lagrangian.at(margin)
-    given = solver.subproblem
-    expected = point.gradient(given.multipliers, given.centre, given.proximal_weight)[0].copy()
+    expected = point.gradient(solver.multipliers, *solver.proximal_term)[0].copy()
     np.testing.assert_allclose(solver.gradient(point)[0], expected, rtol=1e-12)
-    assert given.multipliers is solver.multipliers
 
 
 @everywhere

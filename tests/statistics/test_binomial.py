@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from counted_data import by
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-import gbm_constrained as gc
-from gbm_constrained.data.rows import Rows
-from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.statistics.binomial import (
     GAMMA,
     Binomial,
@@ -20,8 +16,6 @@ from gbm_constrained.statistics.binomial import (
     newcombe_difference,
     sum_p_value,
 )
-from gbm_constrained.statistics.counts import CellCounts
-from gbm_constrained.statistics.p_values import constraint_p_values
 
 
 @pytest.mark.parametrize("level", [0.8, 0.95, 0.999])
@@ -33,15 +27,6 @@ def test_clopper_pearson_is_scipys(level):
                 clopper_pearson(events, n, level), (expected.low, expected.high), atol=1e-11
             )
     assert np.isnan(clopper_pearson(0, 0)).all()
-
-
-def test_clopper_pearson_covers():
-    """By enumeration, at every probability of a grid."""
-    n, p = 40, np.linspace(0.0, 1.0, 401)
-    low, high = clopper_pearson(np.arange(n + 1), np.full(n + 1, n), 0.9)
-    covered = (low <= p[:, None] + 1e-12) & (p[:, None] <= high + 1e-12)
-    chance = (covered * stats.binom.pmf(np.arange(n + 1), n, p[:, None])).sum(axis=1)
-    assert chance.min() >= 0.9 - 1e-12
 
 
 @pytest.mark.parametrize(
@@ -63,20 +48,6 @@ def test_newcombe_published_examples(counts, low, high):
     assert np.isnan(newcombe_difference(*counts[:2], 0, 0)).all()
 
 
-def test_newcombe_covers_about():
-    """By enumeration: 0.95 on average and 0.92 at worst for moderate probabilities."""
-    m, n = 40, 60
-    i, j = np.mgrid[: m + 1, : n + 1]
-    low, high = newcombe_difference(i, m, j, n)
-    chances = []
-    for p in np.linspace(0.05, 0.95, 19):
-        for q in np.linspace(0.05, 0.95, 19):
-            weight = np.outer(stats.binom.pmf(range(m + 1), m, p), stats.binom.pmf(j[0], n, q))
-            chances.append(weight[(low <= p - q) & (p - q <= high)].sum())
-    assert min(chances) > 0.92
-    assert np.mean(chances) == pytest.approx(0.95, abs=0.01)
-
-
 def test_sequences_stop_at_the_first_failure():
     p = np.array([0.001, 0.02, 0.06, 0.001])
     assert learn_then_test([p], 0.05).tolist() == [[True, True, False, False]]
@@ -85,39 +56,6 @@ def test_sequences_stop_at_the_first_failure():
     assert two.tolist() == [[True, True, False, False], [True, False, False, False]]
     assert not learn_then_test([p, p], 0.03)[:, 1].any()
     assert learn_then_test([[0.01, np.nan, 0.01]], 0.05).tolist() == [[True, False, False]]
-
-
-@pytest.mark.parametrize("n_sequences", [1, 2])
-def test_the_chance_of_any_error_is_held(n_sequences):
-    """Correlated p-values, of which the last six of ten are of true null hypotheses."""
-    rng = np.random.default_rng(0)
-    common = rng.normal(size=(20000, 1))
-    z = 0.6 * common + 0.8 * rng.normal(size=(20000, 10)) - np.repeat([3.0, 0.0], [4, 6])
-    p = stats.norm.cdf(z)
-    sequences = p[:5000].reshape(5000, n_sequences, -1)
-    certified = np.array([learn_then_test(q, 0.1).ravel() for q in sequences])
-    assert certified[:, 4:].any(axis=1).mean() <= 0.1 + 3 * np.sqrt(0.1 / 5000)
-    assert certified[:, 0].mean() > 0.7
-
-
-def test_a_gap_over_thresholds_is_certified_rightly():
-    """Fixed sequence on thresholds from above: the lowest certified one holds, 0.9 of the time."""
-    rng = np.random.default_rng(0)
-    grid = np.linspace(3.0, 0.0, 16)
-    truth = stats.norm.sf(grid - 0.5) - stats.norm.sf(grid)
-    sex = np.repeat(["F", "M"], 200)
-    rows = Rows(np.arange(400) % 2, np.arange(2), None, {"sex": sex})
-    cells, compiled = compile_constraints([by(gc.selection_rate()) <= 0.1], rows)
-    violated = certified = 0
-    for _ in range(200):
-        scores = rng.normal(size=400) + 0.5 * (sex == "M")
-        counts = CellCounts.at_thresholds(cells, scores, grid)
-        p = constraint_p_values(compiled, counts).max(axis=-1)
-        found = np.flatnonzero(learn_then_test(p[None], 0.1)[0])
-        certified += found.size > 0
-        violated += found.size > 0 and truth[found[-1]] > 0.1
-    assert certified == 200
-    assert violated <= 200 * 0.1 + 3 * np.sqrt(200 * 0.1)
 
 
 DELTAS = (0.005, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5)
@@ -191,7 +129,7 @@ def union_p_value(x, n_1, y, n_2, bound):
 
 
 def test_it_certifies_what_the_union_does_and_more():
-    n, bound, delta = 40, 1.15, 0.05
+    n, bound, delta = 30, 1.15, 0.05
     p = table(n, n, bound)
     counts = range(n + 1)
     union = np.array([[union_p_value(x, n, y, n, bound) for y in counts] for x in counts])
@@ -211,7 +149,7 @@ def test_many_rows_have_the_normal_test():
         assert 0.0 <= p_value(x, n, y, n, 1.0 + bound) - normal <= 0.1 * normal + 2e-4
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
+@settings(derandomize=True, deadline=None, max_examples=60)
 @given(
     n_1=st.integers(1, 400),
     n_2=st.integers(1, 400),

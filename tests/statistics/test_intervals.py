@@ -182,7 +182,7 @@ def test_a_quotient_of_other_rows_by_hand():
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_what_hardly_ever_happens_is_covered_about(weighted):
     """Of 100 rows with two errors in a hundred many samples have none of a kind."""
     data = Data(0, n=20_000)

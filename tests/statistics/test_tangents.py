@@ -54,7 +54,13 @@ def bind(rule, y, group, decided):
     return compiled, CellCounts.of(cells, decided)
 
 
-@pytest.mark.parametrize("name", TRUTHS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("g_mean", "own") else pytest.param(name, marks=pytest.mark.slow)
+        for name in TRUTHS
+    ],
+)
 def test_intervals_and_standard_errors_are_those_of_samples_from_a_population(name):
     """Of 200 samples at level 0.95 the binomial 99.9% range of misses is 2 to 22.
 

@@ -13,53 +13,22 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import roc_curve
 from sklearn.utils.multiclass import unique_labels
 
-from gbm_constrained._typing import Codes, Float
+from gbm_constrained._typing import Float
 from gbm_constrained.constraints.base import Constraint, Expression
 from gbm_constrained.constraints.checking import check_constraints, resolve_positive_class
-from gbm_constrained.data.validation import (
-    as_labels,
-    check_alignment,
-    check_choice,
-    check_share,
-    check_weight,
-    labels_and_decisions,
-)
-from gbm_constrained.evaluation.audit import (
-    AuditRows,
-    measure_model,
-    positive_of,
-    repeatable_decisions,
-)
+from gbm_constrained.data import validation
+from gbm_constrained.evaluation import audit
 from gbm_constrained.evaluation.np_roc import np_roc_band
 from gbm_constrained.problem.functionals import Group, quote_lookalikes
 from gbm_constrained.problem.pairs import PairRates
-from gbm_constrained.reporting.plotting.style import (
-    APART,
-    COLOURS,
-    GREY,
-    Display,
-    check_columns,
-    colour_and_marker,
-    draw_rates,
-    find_allowed,
-    find_unit,
-    finish_axes,
-    get_axes,
-    groups_of,
-    legend_above,
-    literal,
-    matplotlib,
-    name_rows,
-    scores_of,
-    shorten,
-)
+from gbm_constrained.reporting.plotting import style
 from gbm_constrained.statistics.binomial import clopper_pearson
 from gbm_constrained.statistics.pairs import PairMoments, estimate_pair_rates
 
 RATE_COLUMNS = ("group", "rows", "rate", "low", "high")
 
 
-class GroupRatesDisplay(Display):
+class GroupRatesDisplay(style.Display):
     """Rates of groups on held-out rows, with intervals, next to what a constraint allows.
 
     Each group has a line with its rate and the interval of the rate. The interval is Clopper and
@@ -111,16 +80,10 @@ class GroupRatesDisplay(Display):
         level: float = 0.95,
         name: str = "rates",
     ) -> None:
-        missing = [column for column in RATE_COLUMNS if column not in rates]
-        if missing:
-            raise ValueError(
-                f"rates must have the columns {list(RATE_COLUMNS)}, it lacks {missing}."
-            )
+        style.check_columns(rates, *RATE_COLUMNS)
         self.rates, self.rate_name, self.constraint = rates, rate_name, constraint
         self.level, self.name = level, name
-        self.allowed = None
-        if constraint is not None:
-            self.allowed = find_allowed(constraint, rates["rate"].to_numpy(), reference)
+        self.allowed = style.find_allowed(constraint, rates["rate"].to_numpy(), reference)
 
     @classmethod
     def from_estimator(
@@ -156,7 +119,7 @@ class GroupRatesDisplay(Display):
             If `constraint` compares no groups, or something else does not fit; see
             :func:`gbm_constrained.audit`.
         """
-        matplotlib("axes")
+        style.matplotlib("axes")
         name = type(estimator).__name__ if name is None else name
         if constraint is None:
             constraints = check_constraints(getattr(estimator, "constraints", None))
@@ -168,9 +131,27 @@ class GroupRatesDisplay(Display):
                     f'each(fpr(), by="sex").'
                 )
             constraint = grouped[0]
-        rows = AuditRows(X, y, sensitive_features, sample_weight)
-        given = {"positive": positive, "level": level}
-        return cls._measure(estimator, rows, constraint, name, **given).plot(ax)
+        comparison = _comparison_of(constraint)
+        expression = comparison.expression
+        measured = [comparison]
+        drawn = [constraint] if isinstance(constraint, Constraint) else []
+        is_with_overall = getattr(expression, "compares_with_overall", False)
+        if is_with_overall:
+            measured.append(_with_vacuous_bound(expression.rate))
+        rows = audit.AuditRows(X, y, sensitive_features, sample_weight)
+        found = audit.measure_model(estimator, rows, measured, positive=positive, level=level)
+        positive = audit.positive_of(estimator) if positive is None else positive
+        comparison, *drawn = resolve_positive_class([comparison, *drawn], found.classes, positive)
+        reference = None
+        if is_with_overall:
+            reference = found.frame["value"].iloc[-1]
+        elif getattr(expression, "reference_group", None) is not None:
+            reference = found.groups["rate"].iloc[-1]  # The reference is the last group.
+        display = cls(
+            found.groups[list(RATE_COLUMNS)], style.literal(comparison.rates[0]),
+            constraint=drawn[0] if drawn else None, reference=reference, level=level, name=name,
+        )  # fmt: skip
+        return display.plot(ax)
 
     @classmethod
     def from_predictions(
@@ -179,12 +160,10 @@ class GroupRatesDisplay(Display):
         y_pred: Any,
         constraint: Any,
         *,
-        positive: Hashable | None = None,
         sensitive_features: Any,
         sample_weight: Any = None,
-        level: float = 0.95,
         name: str = "predictions",
-        ax: Any = None,
+        **options: Any,
     ) -> Self:
         """Measure and draw the rates of given decisions.
 
@@ -196,49 +175,27 @@ class GroupRatesDisplay(Display):
             ``each(fpr(), by="sex")``.
         name : str, default="predictions"
             Name of the decisions in the legend.
+        **options
+            ``positive``, ``level`` and ``ax``, as in :meth:`from_estimator`.
 
         Raises
         ------
         TypeError, ValueError
             As :meth:`from_estimator`.
         """
-        matplotlib("axes")
-        true, decided = labels_and_decisions(y_true, y_pred)
+        style.matplotlib("axes")
+        true, decided = validation.labels_and_decisions(y_true, y_pred)
         given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
-        check_alignment({"y_true": y_true, "y_pred": y_pred, **given})
+        validation.check_alignment({"y_true": y_true, "y_pred": y_pred, **given})
         compared = _comparison_of(constraint)
         if compared.is_of_scores:
             raise TypeError(
                 f"{compared.expression} needs probabilities or scores, which decisions do not "
                 f"have: use GroupRatesDisplay.from_estimator."
             )
-        rows = AuditRows(np.zeros((decided.size, 0)), true, sensitive_features, sample_weight)
         model = SimpleNamespace(predict=lambda X: decided)
-        given = {"positive": positive, "level": level}
-        return cls._measure(model, rows, constraint, name, **given).plot(ax)
-
-    @classmethod
-    def _measure(cls, model: Any, rows: AuditRows, given: Any, name: str, **options: Any) -> Self:
-        """Measure the rates that a comparison is about, with the options of an audit."""
-        comparison = _comparison_of(given)
-        expression = comparison.expression
-        measured, drawn = [comparison], [given] if isinstance(given, Constraint) else []
-        is_with_overall = getattr(expression, "compares_with_overall", False)
-        if is_with_overall:
-            measured.append(_with_vacuous_bound(expression.rate))
-        found = measure_model(model, rows, measured, **options)
-        positive = positive_of(model) if options["positive"] is None else options["positive"]
-        comparison, *drawn = resolve_positive_class([comparison, *drawn], found.classes, positive)
-        reference = None
-        if is_with_overall:
-            reference = found.frame["value"].iloc[-1]
-        elif getattr(expression, "reference_group", None) is not None:
-            reference = found.groups["rate"].iloc[-1]  # The reference is the last group.
-        return cls(
-            found.groups[list(RATE_COLUMNS)], literal(comparison.rates[0]),
-            constraint=drawn[0] if drawn else None, reference=reference, level=options["level"],
-            name=name,
-        )  # fmt: skip
+        X = np.zeros((decided.size, 0))
+        return cls.from_estimator(model, X, true, constraint, name=name, **given, **options)
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the rates.
@@ -254,30 +211,30 @@ class GroupRatesDisplay(Display):
         GroupRatesDisplay
             The display itself.
         """
-        labels = name_rows(self.rates["group"], self.rates["rows"])
+        labels = style.name_rows(self.rates["group"], self.rates["rows"])
         longest = max(map(len, labels), default=0)
-        ax = get_axes(ax, (4.0 + 0.085 * longest, 1.7 + 0.45 * max(len(labels), 2)))
+        ax = style.get_axes(ax, (4.0 + 0.085 * longest, 1.7 + 0.45 * max(len(labels), 2)))
         # The points of earlier models are marked, so that the next ones go beside them.
         before = sum(line.get_gid() == "group_rates" for line in ax.get_lines())
-        colour, marker = colour_and_marker(before)
+        colour, marker = style.colour_and_marker(before)
         shown = [text.get_text() for text in ax.get_yticklabels()] if before else []
         shown += [label for label in labels if label not in shown]
-        at = np.array([shown.index(label) for label in labels]) + APART * before
+        at = np.array([shown.index(label) for label in labels]) + style.APART * before
         if self.allowed is not None:
             ends = [end for end in self.allowed if math.isfinite(end)]
             line = {"color": colour, "linestyle": ":", "linewidth": 1.4, "zorder": 1}
             for i, end in enumerate(ends):
-                ax.axvline(end, label=literal(self.constraint) if i == 0 else None, **line)
+                ax.axvline(end, label=style.literal(self.constraint) if i == 0 else None, **line)
             if len(ends) == 2:
                 ax.axvspan(*ends, color=colour, alpha=0.1, linewidth=0, zorder=0)
         label = f"{self.name}, {100 * self.level:g}% intervals"
         point = {"label": label, "gid": "group_rates"}
-        self.bars_ = draw_rates(ax, at, self.rates, "rate", colour, marker, **point)
-        ax.set_yticks(np.arange(len(shown)) + APART * before / 2, shown)
-        ax.set_ylim(len(shown) - 1 + APART * before + 0.5, -0.5)
+        self.bars_ = style.draw_rates(ax, at, self.rates, "rate", colour, marker, **point)
+        ax.set_yticks(np.arange(len(shown)) + style.APART * before / 2, shown)
+        ax.set_ylim(len(shown) - 1 + style.APART * before + 0.5, -0.5)
         # Above, where no rate can be; beyond the names on the left there is room for long texts.
-        legend_above(ax)
-        self._finish(ax, self.rate_name + find_unit([self.rate_name]), "")
+        style.legend_above(ax)
+        self._finish(ax, self.rate_name + style.find_unit([self.rate_name]), "")
         ax.grid(False, axis="y")
         return self
 
@@ -300,15 +257,15 @@ def _comparison_of(given: Any) -> Any:
 
 def _with_vacuous_bound(expression: Expression) -> Constraint:
     """Bound an expression so that all decisions meet the constraint."""
-    sense = expression.senses[-1]
-    bound = expression.least_bound if sense == ">=" else expression.range[1]
+    sense = expression.bounded_value.senses[-1]
+    bound = expression.bounded_value.accepted[0] if sense == ">=" else expression.range[1]
     return Constraint(expression, sense, bound if math.isfinite(bound) else 1.0)
 
 
 Normalize = Literal["true", "pred", "all"] | None
 
 
-class GroupConfusionDisplay(Display):
+class GroupConfusionDisplay(style.Display):
     """Confusion matrix of each group, true classes down and predicted ones across.
 
     Parameters
@@ -371,12 +328,7 @@ class GroupConfusionDisplay(Display):
         X: Any,
         y: Any,
         *,
-        by: Any = None,
         sensitive_features: Any = None,
-        sample_weight: Any = None,
-        labels: Any = None,
-        display_labels: Any = None,
-        ax: Any = None,
         **options: Any,
     ) -> Self:
         """Draw the confusion matrices of a fitted classifier, constrained or not.
@@ -386,25 +338,21 @@ class GroupConfusionDisplay(Display):
         estimator : fitted classifier
             Anything with ``predict``; one fitted with ``iterate="randomized"`` is asked with
             ``random_state=0``.
-        by : str or list of str, default=None
-            Columns that make the groups, of `sensitive_features` or of a DataFrame `X`; several
-            make intersections. All sensitive features by default.
+        **options
+            Further options of :meth:`from_predictions`, and those of :meth:`plot`.
 
         Raises
         ------
         ValueError
-            If there are no such columns, labels, weights and columns are not equally many, or
-            `labels` repeat themselves or are none of those here.
+            As :meth:`from_predictions`.
         """
-        matplotlib("axes")
+        style.matplotlib("axes")
         answer = f"{type(estimator).__name__}.predict"
-        decisions = repeatable_decisions(estimator, X, sensitive_features)
-        true, decided = labels_and_decisions(y, decisions, ("y", answer))
-        given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
-        check_alignment({"X": X, "y": y, **given})
-        groups = groups_of(by, sensitive_features, X, true.size)
-        display = cls._count(true, decided, groups, sample_weight, labels, display_labels)
-        return display.plot(ax, **options)
+        decisions = audit.repeatable_decisions(estimator, X, sensitive_features)
+        true, decided = validation.labels_and_decisions(y, decisions, ("y", answer))
+        given = {"X": X, "sensitive_features": sensitive_features}
+        validation.check_alignment({"y": y, **given})
+        return cls.from_predictions(true, decided, **given, **options)
 
     @classmethod
     def from_predictions(
@@ -413,7 +361,8 @@ class GroupConfusionDisplay(Display):
         y_pred: Any,
         *,
         by: Any = None,
-        sensitive_features: Any,
+        sensitive_features: Any = None,
+        X: Any = None,
         sample_weight: Any = None,
         labels: Any = None,
         display_labels: Any = None,
@@ -425,34 +374,23 @@ class GroupConfusionDisplay(Display):
         Parameters
         ----------
         by : str or list of str, default=None
-            Columns of `sensitive_features` that make the groups; several make intersections. All
-            of them by default.
+            Columns that make the groups, of `sensitive_features` or of a DataFrame `X`; several
+            make intersections. All sensitive features by default.
+        X : array-like of shape (n_samples, n_features), default=None
+            Features, whose columns may make groups as well.
 
         Raises
         ------
         ValueError
-            As :meth:`from_estimator`.
+            If there are no such columns, labels, weights and columns are not equally many, or
+            `labels` repeat themselves or are none of those here.
         """
-        matplotlib("axes")
-        true, decided = labels_and_decisions(y_true, y_pred)
+        style.matplotlib("axes")
+        true, decided = validation.labels_and_decisions(y_true, y_pred)
         given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
-        check_alignment({"y_true": y_true, "y_pred": y_pred, **given})
-        groups = groups_of(by, sensitive_features, None, true.size)
-        display = cls._count(true, decided, groups, sample_weight, labels, display_labels)
-        return display.plot(ax, **options)
-
-    @classmethod
-    def _count(
-        cls,
-        true: NDArray[Any],
-        decided: NDArray[Any],
-        groups: tuple[Codes, list[Group]],
-        sample_weight: Any,
-        labels: Any,
-        display_labels: Any,
-    ) -> Self:
-        """Count rows by group, true class and predicted class."""
-        weight = check_weight(sample_weight, true.size)
+        validation.check_alignment({"y_true": y_true, "y_pred": y_pred, **given})
+        group, levels = style.groups_of(by, sensitive_features, X, true.size)
+        weight = validation.check_weight(sample_weight, true.size)
         found = unique_labels(true, decided)
         classes = found if labels is None else np.asarray(labels)
         if np.unique(classes).size < classes.size or not np.isin(classes, found).any():
@@ -460,7 +398,6 @@ class GroupConfusionDisplay(Display):
                 f"labels must be different ones, some of which are here, got {classes.tolist()}: "
                 f"there are {found.tolist()}."
             )
-        group, levels = groups
         known = pd.Index(classes)
         at = group, known.get_indexer(true), known.get_indexer(decided)
         is_counted = (at[1] >= 0) & (at[2] >= 0)  # Rows of the classes that were asked for.
@@ -471,8 +408,8 @@ class GroupConfusionDisplay(Display):
         names = [
             f"{level} (n={n:,})" for level, n in zip(quote_lookalikes(levels), sizes, strict=True)
         ]
-        shown = map(literal, classes) if display_labels is None else display_labels
-        return cls(counts, names, display_labels=list(shown))
+        shown = map(style.literal, classes) if display_labels is None else display_labels
+        return cls(counts, names, display_labels=list(shown)).plot(ax, **options)
 
     def plot(
         self,
@@ -520,10 +457,10 @@ class GroupConfusionDisplay(Display):
         wide = max(n * max(0.9, 0.11 * name), 0.08 * group)  # so that names are apart
         is_of_class = normalize in ("true", "pred")
         largest = 1.0 if is_of_class else max(np.nanmax(self.shown_, initial=0.0), 1e-12)
-        colours = matplotlib("cm").ScalarMappable(
-            matplotlib("colors").Normalize(0.0, float(largest)), cmap
+        colours = style.matplotlib("cm").ScalarMappable(
+            style.matplotlib("colors").Normalize(0.0, float(largest)), cmap
         )
-        ax = get_axes(ax, (2.5 + 0.085 * name + wide, 1.3 + 0.42 * height))
+        ax = style.get_axes(ax, (2.5 + 0.085 * name + wide, 1.3 + 0.42 * height))
         tops = np.arange(n_groups) * (n + heading) + heading
         self.text_ = np.empty(self.shown_.shape, dtype=object) if include_values else None
         counted = ",d" if self.shown_.dtype.kind in "iu" else ",.6g"
@@ -535,7 +472,7 @@ class GroupConfusionDisplay(Display):
                 edgecolors="white", linewidth=1.0,
             )  # fmt: skip
             ax.text(
-                -0.5, top - 0.12, literal(self.groups[i]), ha="left", va="bottom",
+                -0.5, top - 0.12, style.literal(self.groups[i]), ha="left", va="bottom",
                 fontweight="bold", fontsize="small",
             )  # fmt: skip
             if self.text_ is not None:
@@ -561,8 +498,7 @@ class GroupConfusionDisplay(Display):
             self.colorbar_ = ax.figure.colorbar(
                 colours, ax=ax, label=units[normalize], aspect=max(20.0, inches / 0.2)
             )
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return self._keep(ax)
 
 
 def _write_cells(
@@ -595,7 +531,7 @@ Kind = Literal["within", "cross"]
 ROC_COLUMNS = ("group", "positives", "negatives", "auc", "low", "high")
 
 
-class GroupROCDisplay(Display):
+class GroupROCDisplay(style.Display):
     """ROC curve of each group on held-out rows, with its AUC and the interval of the AUC.
 
     A curve within a group is that of the group's own positives and negatives. A cross curve has
@@ -646,14 +582,11 @@ class GroupROCDisplay(Display):
         reference: float | None = None,
         level: float = 0.95,
     ) -> None:
-        check_choice("kind", kind, get_args(Kind))
-        check_columns(aucs, **{name: name for name in ROC_COLUMNS})
+        validation.check_choice("kind", kind, get_args(Kind))
+        style.check_columns(aucs, *ROC_COLUMNS)
         self.curves, self.aucs, self.kind = dict(curves), aucs, kind
         self.constraint, self.level = constraint, level
-        self.allowed = None
-        if constraint is not None:
-            known = aucs["auc"].dropna().to_numpy()
-            self.allowed = find_allowed(constraint, known, reference)
+        self.allowed = style.find_allowed(constraint, aucs["auc"].dropna().to_numpy(), reference)
 
     @classmethod
     def from_estimator(
@@ -663,13 +596,8 @@ class GroupROCDisplay(Display):
         y: Any,
         constraint: Constraint | None = None,
         *,
-        by: Any = None,
-        kind: Kind = "within",
         positive: Hashable | None = None,
-        sensitive_features: Any = None,
-        sample_weight: Any = None,
-        level: float = 0.95,
-        ax: Any = None,
+        **options: Any,
     ) -> Self:
         """Draw the ROC curves of a fitted classifier, constrained or not, of two classes.
 
@@ -677,29 +605,21 @@ class GroupROCDisplay(Display):
         ----------
         estimator : fitted classifier
             Anything with ``decision_function`` or ``predict_proba``.
-        by : str or list of str, default=None
-            Columns that make the groups, of `sensitive_features` or of a DataFrame `X`; several
-            make intersections. All sensitive features by default.
-        kind : {"within", "cross"}, default="within"
-            Whether the positives of a group meet the negatives of the group or those of all
-            other rows.
         constraint : Constraint, default=None
-            Constraint between these groups on the AUCs of this kind, whose band is drawn.
+            As in :meth:`from_predictions`.
+        **options
+            Further options of :meth:`from_predictions`.
 
         Raises
         ------
         TypeError, ValueError
-            If there are no scores to be had, there are no such columns, labels are not of two
-            classes, or no group has a curve.
+            If there are no scores to be had, or as :meth:`from_predictions`.
         """
-        matplotlib("axes")
-        positive = positive_of(estimator) if positive is None else positive
-        scores = scores_of(estimator, X, positive)
-        given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
-        check_alignment({"X": X, "y": y, **given})
-        groups = by, sensitive_features, X
-        display = cls._measure(scores, y, groups, sample_weight, positive, kind, constraint, level)
-        return display.plot(ax)
+        style.matplotlib("axes")
+        positive = audit.positive_of(estimator) if positive is None else positive
+        scores = style.scores_of(estimator, X, positive)
+        validation.check_alignment({"X": X, "y": y})
+        return cls.from_predictions(y, scores, constraint, X=X, positive=positive, **options)
 
     @classmethod
     def from_predictions(
@@ -711,7 +631,8 @@ class GroupROCDisplay(Display):
         by: Any = None,
         kind: Kind = "within",
         positive: Hashable | None = None,
-        sensitive_features: Any,
+        sensitive_features: Any = None,
+        X: Any = None,
         sample_weight: Any = None,
         level: float = 0.95,
         ax: Any = None,
@@ -724,42 +645,27 @@ class GroupROCDisplay(Display):
             Labels of two classes.
         y_score : array-like of shape (n_samples,)
             Scores or probabilities of the positive class.
-        by : str or list of str, default=None
-            Columns of `sensitive_features` that make the groups; several make intersections. All
-            of them by default.
-        kind : {"within", "cross"}, default="within"
-            As in :meth:`from_estimator`.
         constraint : Constraint, default=None
-            As in :meth:`from_estimator`.
+            Constraint between these groups on the AUCs of this kind, whose band is drawn.
+        by : str or list of str, default=None
+            Columns that make the groups, of `sensitive_features` or of a DataFrame `X`; several
+            make intersections. All sensitive features by default.
+        kind : {"within", "cross"}, default="within"
+            Whether the positives of a group meet the negatives of the group or those of all
+            other rows.
+        X : array-like of shape (n_samples, n_features), default=None
+            Features, whose columns may make groups as well.
 
         Raises
         ------
         TypeError, ValueError
-            As :meth:`from_estimator`.
+            If there are no such columns, labels are not of two classes, or no group has a curve.
         """
-        matplotlib("axes")
+        style.matplotlib("axes")
         given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
-        check_alignment({"y_true": y_true, "y_score": y_score, **given})
-        scores, groups = scores_of(y_score, None, positive), (by, sensitive_features, None)
-        display = cls._measure(
-            scores, y_true, groups, sample_weight, positive, kind, constraint, level
-        )
-        return display.plot(ax)
-
-    @classmethod
-    def _measure(
-        cls,
-        scores: Float,
-        y: Any,
-        groups: tuple[Any, Any, Any],
-        sample_weight: Any,
-        positive: Hashable | None,
-        kind: Kind,
-        constraint: Constraint | None,
-        level: float,
-    ) -> Self:
-        """Compute the curves, and the AUCs with their intervals."""
-        labels = as_labels(y)
+        validation.check_alignment({"y_true": y_true, "y_score": y_score, **given})
+        scores = style.scores_of(y_score, None, positive)
+        labels = validation.as_labels(y_true)
         classes = np.unique(labels)
         if scores.shape != labels.shape:
             raise ValueError(
@@ -773,10 +679,10 @@ class GroupROCDisplay(Display):
                 f"y == one of them."
             )
         is_positive = labels == (classes[1] if positive is None else positive)
-        weight = check_weight(sample_weight, labels.size)
-        codes, levels = groups_of(*groups, labels.size)
-        check_choice("kind", kind, get_args(Kind))
-        check_share("level", level)
+        weight = validation.check_weight(sample_weight, labels.size)
+        codes, levels = style.groups_of(by, sensitive_features, X, labels.size)
+        validation.check_choice("kind", kind, get_args(Kind))
+        validation.check_share("level", level)
         if not isinstance(constraint, Constraint | None):
             raise TypeError(
                 f"constraint must be a constraint such as gap(auc(), by='sex') <= 0.05, or None, "
@@ -810,9 +716,10 @@ class GroupROCDisplay(Display):
                 f"be drawn. Give other columns, or more rows."
             )
         reference = _find_reference(constraint, levels, found.rates)
-        return cls(
+        display = cls(
             curves, aucs, kind=kind, constraint=constraint, reference=reference, level=level
         )
+        return display.plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the curves.
@@ -828,11 +735,13 @@ class GroupROCDisplay(Display):
         GroupROCDisplay
             The display itself.
         """
-        ax = get_axes(ax, (7.4, max(4.6, 0.7 + 0.33 * len(self.aucs))))
+        ax = style.get_axes(ax, (7.4, max(4.6, 0.7 + 0.33 * len(self.aucs))))
         self.lines_ = []
         for i, record in enumerate(self.aucs.to_dict("records")):
-            name, colour = str(record["group"]), COLOURS[i % len(COLOURS)]
-            label = literal(name) + (" against others" if self.kind == "cross" else "") + "\n"
+            name, colour = str(record["group"]), style.COLOURS[i % len(style.COLOURS)]
+            label = (
+                style.literal(name) + (" against others" if self.kind == "cross" else "") + "\n"
+            )
             if math.isnan(record["auc"]):
                 label += "no curve"
             else:
@@ -843,9 +752,9 @@ class GroupROCDisplay(Display):
                 continue
             curve = self.curves[name]
             dashes: Any = "-" if self.kind == "within" else (0, (4, 1.5))
-            style = {"color": colour, "linestyle": dashes, "linewidth": 1.6}
-            self.lines_ += ax.plot(curve["fpr"], curve["tpr"], label=label, **style)
-        ax.plot([0.0, 1.0], [0.0, 1.0], color=GREY, linewidth=0.8, linestyle=":")
+            stroke = {"color": colour, "linestyle": dashes, "linewidth": 1.6}
+            self.lines_ += ax.plot(curve["fpr"], curve["tpr"], label=label, **stroke)
+        ax.plot([0.0, 1.0], [0.0, 1.0], color=style.GREY, linewidth=0.8, linestyle=":")
         ax.set_xlim(-0.01, 1.01)
         ax.set_ylim(-0.01, 1.01)
         title = f"AUC [{100 * self.level:g}% interval],\npositives / negatives"
@@ -862,17 +771,17 @@ class GroupROCDisplay(Display):
         n = len(self.aucs)
         inset = ax.inset_axes([0.48, 0.1, 0.48, min(0.08 + 0.06 * n, 0.5)])
         for i, record in enumerate(self.aucs.to_dict("records")):
-            colour = COLOURS[i % len(COLOURS)]
+            colour = style.COLOURS[i % len(style.COLOURS)]
             inset.plot([record["low"], record["high"]], [i, i], color=colour, linewidth=1.6)
             inset.plot([record["auc"]], [i], "o", color=colour, markersize=5)
         left, right = inset.get_xlim()
         low, high = np.clip(allowed, left, right)
-        inset.axvspan(low, high, color=GREY, alpha=0.2, linewidth=0, zorder=0)
+        inset.axvspan(low, high, color=style.GREY, alpha=0.2, linewidth=0, zorder=0)
         for end in allowed:
             if math.isfinite(end):
-                inset.axvline(end, color=GREY, linewidth=1.0, linestyle=":", zorder=1)
+                inset.axvline(end, color=style.GREY, linewidth=1.0, linestyle=":", zorder=1)
         # No longer title fits above the small axes.
-        inset.set_title(literal(shorten(str(self.constraint), 34)), fontsize="small")
+        inset.set_title(style.literal(style.shorten(str(self.constraint), 34)), fontsize="small")
         inset.set_ylim(n - 0.5, -0.5)
         inset.set_yticks([])
         inset.tick_params(labelsize="small")
@@ -902,7 +811,7 @@ def _find_reference(
 RECALL_COLUMNS = ("class", "rows", "recall", "low", "high")
 
 
-class ClassRecallsDisplay(Display):
+class ClassRecallsDisplay(style.Display):
     """Recall of each class with its exact interval.
 
     Parameters
@@ -925,7 +834,7 @@ class ClassRecallsDisplay(Display):
         if not recalls:
             raise ValueError("recalls holds no classifier: give the table of one or of several.")
         for table in recalls.values():
-            check_columns(table, **{name: name for name in RECALL_COLUMNS})
+            style.check_columns(table, *RECALL_COLUMNS)
         self.recalls, self.level = dict(recalls), level
 
     @classmethod
@@ -936,10 +845,8 @@ class ClassRecallsDisplay(Display):
         y: Any,
         *,
         others: Mapping[str, Any] | None = None,
-        sample_weight: Any = None,
-        level: float = 0.95,
         name: str | None = None,
-        ax: Any = None,
+        **options: Any,
     ) -> Self:
         """Measure and draw the recalls of a fitted classifier, and of others beside.
 
@@ -952,6 +859,8 @@ class ClassRecallsDisplay(Display):
             drawn first.
         name : str, default=None
             Name of the estimator in the legend; that of its class by default.
+        **options
+            ``sample_weight``, ``level`` and ``ax``, as in :meth:`from_predictions`.
 
         Raises
         ------
@@ -962,11 +871,10 @@ class ClassRecallsDisplay(Display):
         decided = {
             title: pd.DataFrame(model.decision_probabilities(X), columns=model.classes_)
             if hasattr(model, "decision_probabilities")
-            else repeatable_decisions(model, X)
+            else audit.repeatable_decisions(model, X)
             for title, model in models.items()
         }
-        given = {"sample_weight": sample_weight, "level": level, "ax": ax}
-        return cls.from_predictions(y, decided, **given)
+        return cls.from_predictions(y, decided, **options)
 
     @classmethod
     def from_predictions(
@@ -996,17 +904,14 @@ class ClassRecallsDisplay(Display):
         TypeError, ValueError
             If labels, decisions or weights do not fit each other.
         """
-        matplotlib("axes")
-        check_share("level", level)
-        labels = as_labels(y_true)
-        weight = check_weight(sample_weight, labels.size)
+        style.matplotlib("axes")
+        validation.check_share("level", level)
+        labels = validation.as_labels(y_true)
+        weight = validation.check_weight(sample_weight, labels.size)
         weight = np.ones(labels.size) if weight is None else weight
         given = y_pred if isinstance(y_pred, dict) else {name: y_pred}
-        recalls = {
-            title: _tabulate(labels, decisions, weight, level)
-            for title, decisions in given.items()
-        }
-        return cls(recalls, level).plot(ax)
+        tables = {name: _tabulate(labels, one, weight, level) for name, one in given.items()}
+        return cls(tables, level).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the recalls, one class below the other.
@@ -1017,17 +922,19 @@ class ClassRecallsDisplay(Display):
             The display itself.
         """
         first = next(iter(self.recalls.values()))
-        names = name_rows(first["class"], first["rows"])
+        names = style.name_rows(first["class"], first["rows"])
         n = len(self.recalls)
-        ax = get_axes(ax, (4.5 + 0.085 * max(map(len, names)), 1.6 + 0.3 * (n + 1) * len(names)))
+        ax = style.get_axes(
+            ax, (4.5 + 0.085 * max(map(len, names)), 1.6 + 0.3 * (n + 1) * len(names))
+        )
         for i, (title, table) in enumerate(self.recalls.items()):
-            at = np.arange(len(table)) + APART * (i - (n - 1) / 2)
-            label = f"{literal(title)}, {100 * self.level:g}% intervals"
-            draw_rates(ax, at, table, "recall", *colour_and_marker(i), label=label)
+            at = np.arange(len(table)) + style.APART * (i - (n - 1) / 2)
+            label = f"{style.literal(title)}, {100 * self.level:g}% intervals"
+            style.draw_rates(ax, at, table, "recall", *style.colour_and_marker(i), label=label)
         ax.set_yticks(np.arange(len(names)), names)
         ax.set_ylim(len(names) - 0.5, -0.5)
         ax.set_xlim(-0.02, 1.02)
-        legend_above(ax)
+        style.legend_above(ax)
         self._finish(ax, "recall (fraction)", "")
         ax.grid(False, axis="y")
         return self
@@ -1041,13 +948,11 @@ def _tabulate(labels: Any, decisions: Any, weight: Float, level: float) -> pd.Da
             f"for each row."
         )
     if isinstance(decisions, pd.DataFrame):
-        columns = list(decisions.columns)
-        hits = np.array([0.0 if k not in columns else np.nan for k in labels])
-        of_column = decisions.to_numpy(np.float64)
-        for j, column in enumerate(columns):
-            hits = np.where(labels == column, of_column[:, j], hits)
+        hits = np.zeros(labels.size)
+        for label, probability in decisions.items():
+            hits = np.where(labels == label, probability.to_numpy(np.float64), hits)
     else:
-        hits = (as_labels(decisions) == labels).astype(np.float64)
+        hits = (validation.as_labels(decisions) == labels).astype(np.float64)
     records = []
     for label in np.unique(labels):
         w, hit = weight[labels == label], hits[labels == label]
@@ -1088,15 +993,21 @@ def plot_threshold_curve(
     -------
     matplotlib axes
     """
-    check_alignment({"y_true": y_true, "score": score})
+    validation.check_alignment({"y_true": y_true, "score": score})
     false_alarms, hits, _ = roc_curve(y_true, score, drop_intermediate=False)
-    ax = get_axes(ax)
+    ax = style.get_axes(ax)
     # Of tied scores all or none are decided as positive. Misses run down, so that "pre" is the
     # corner of more of both errors.
-    style = {"color": GREY, "linewidth": 1.2, "drawstyle": "steps-pre", "zorder": 1.5, **line}
-    ax.plot(1.0 - hits, false_alarms, label=label, **style)
+    stroke = {
+        "color": style.GREY,
+        "linewidth": 1.2,
+        "drawstyle": "steps-pre",
+        "zorder": 1.5,
+        **line,
+    }
+    ax.plot(1.0 - hits, false_alarms, label=label, **stroke)
     ylabel = ax.get_ylabel() or "false alarm rate (fraction)"
-    finish_axes(ax, ax.get_xlabel() or "miss rate (fraction)", ylabel)
+    style.finish_axes(ax, ax.get_xlabel() or "miss rate (fraction)", ylabel)
     return ax
 
 
@@ -1149,16 +1060,16 @@ def plot_np_roc(
     --------
     gbm_constrained.np_roc_band : The numbers.
     """
-    positive = positive_of(model_or_scores) if positive is None else positive
-    scores = scores_of(model_or_scores, X, positive)
-    check_alignment({"X": X, "scores": model_or_scores, "y": y})
+    positive = audit.positive_of(model_or_scores) if positive is None else positive
+    scores = style.scores_of(model_or_scores, X, positive)
+    validation.check_alignment({"X": X, "scores": model_or_scores, "y": y})
     band = np_roc_band(scores, y, delta, positive=positive)
     if label is None:
         given = hasattr(model_or_scores, "predict")
         label = type(model_or_scores).__name__ if given else "scores"
-    ax = get_axes(ax)
+    ax = style.get_axes(ax)
     bands = sum(line.get_gid() == "np_roc" for line in ax.get_lines())
-    colour = COLOURS[bands % len(COLOURS)]
+    colour = style.COLOURS[bands % len(style.COLOURS)]
     alpha = np.append(band["alpha"], 1.0)
     low, high = (1.0 - np.append(band[c], band[c].iloc[-1]) for c in ("fnr_upper", "fnr_lower"))
     step = {"color": colour, "linewidth": 1.4, "drawstyle": "steps-post", "gid": "np_roc"}
@@ -1173,5 +1084,5 @@ def plot_np_roc(
     ax.plot(alarms, hits, color=colour, drawstyle="steps-post", **empirical)
     ax.legend(loc="lower right", framealpha=0.9)
     xlabel = "bound of the type I error (false positive rate)"
-    finish_axes(ax, xlabel, "1 - type II error (true positive rate)")
+    style.finish_axes(ax, xlabel, "1 - type II error (true positive rate)")
     return ax

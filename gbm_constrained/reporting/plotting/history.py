@@ -13,24 +13,10 @@ from scipy.spatial import ConvexHull, QhullError
 from gbm_constrained._typing import Float
 from gbm_constrained.data.validation import check_choice
 from gbm_constrained.metrics.reading import read_objective
-from gbm_constrained.reporting.plotting.style import (
-    COLOURS,
-    GREY,
-    Display,
-    check_columns,
-    colour_and_marker,
-    count_across,
-    find_unit,
-    get_axes,
-    legend_above,
-    literal,
-    matplotlib,
-    shorten,
-    split_constraint,
-)
+from gbm_constrained.reporting.plotting import style
 
 
-class ReportDisplay(Display):
+class ReportDisplay(style.Display):
     """Base of the displays of a report that a fit has left in its estimator."""
 
     _report: ClassVar[str]  # Attribute of fitted estimators
@@ -100,13 +86,13 @@ class _HistoryDisplay(ReportDisplay):
 
     def _labels(self, names: Mapping[str, str] | None) -> list[str]:
         """Name the constraints as the legend does."""
-        return [(names or {}).get(name, literal(name)) for name in self.constraints]
+        return [(names or {}).get(name, style.literal(name)) for name in self.constraints]
 
 
 def _line_style(j: int) -> dict[str, Any]:
     """Choose the colour of the j-th constraint, and a marker where colours repeat."""
-    colour, marker = colour_and_marker(j)
-    if j < len(COLOURS):
+    colour, marker = style.colour_and_marker(j)
+    if j < len(style.COLOURS):
         return {"color": colour}
     return {"color": colour, "marker": marker, "markersize": 4, "markevery": 0.1}
 
@@ -114,10 +100,10 @@ def _line_style(j: int) -> dict[str, Any]:
 def _place_legend(ax: Any, labels: Sequence[str]) -> tuple[Any, dict[str, Any]]:
     """Get axes and the options of their legend, which goes beside the axes of a new figure."""
     if ax is not None:
-        return get_axes(ax), {"framealpha": 0.9}
+        return style.get_axes(ax), {"framealpha": 0.9}
     beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "frameon": False}
     size = 5.7 + 0.085 * max(map(len, labels)), max(4.0, 0.5 + 0.21 * len(labels))
-    return get_axes(None, size), beside
+    return style.get_axes(None, size), beside
 
 
 class ConstraintHistoryDisplay(_HistoryDisplay):
@@ -185,7 +171,7 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
         """
         labels = self._labels(names)
         ax, place = _place_legend(ax, [*labels, train_name, held_out_name, "bound"])
-        line_2d = matplotlib("lines").Line2D
+        line_2d = style.matplotlib("lines").Line2D
         rounds = self.history["rounds"].to_numpy()
         rows = {
             train_name: ("value", {"linestyle": "-", "linewidth": 1.8}),
@@ -197,26 +183,28 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
         for j, (constraint, label) in enumerate(zip(self.constraints, labels, strict=True)):
             look = _line_style(j)
             bound = self._column("bound", constraint)
-            for name, (column, style) in rows.items():
+            for name, (column, stroke) in rows.items():
                 value = self._column(column, constraint)
                 if np.isnan(value).all():
                     continue
-                kinds[name] = style
+                kinds[name] = stroke
                 if violation:  # Of lower bounds, the mirror image.
-                    sign = -1.0 if split_constraint(constraint)[1] == ">=" else 1.0
+                    sign = -1.0 if style.split_constraint(constraint)[1] == ">=" else 1.0
                     value = np.maximum(sign * (value - bound), 0.0)
-                ax.plot(rounds, value, **look, **style)
+                ax.plot(rounds, value, **look, **stroke)
             if not violation:
                 kinds["bound"] = dotted
                 ax.plot(rounds, bound, **look, **dotted)
             handles.append(line_2d([], [], **look, linewidth=1.8, label=label))
-        handles += [line_2d([], [], color=GREY, label=name, **s) for name, s in kinds.items()]
+        handles += [
+            line_2d([], [], color=style.GREY, label=name, **s) for name, s in kinds.items()
+        ]
         self._scale(ax)
         ax.legend(handles=handles, **place)
         name = "violation" if violation else "constrained values"
         if not violation and len(self.constraints) == 1:
-            name = literal(split_constraint(self.constraints[0])[0])
-        return self._finish(ax, self.step, name + find_unit(self.constraints))
+            name = style.literal(style.split_constraint(self.constraints[0])[0])
+        return self._finish(ax, self.step, name + style.find_unit(self.constraints))
 
     def _scale(self, ax: Any) -> None:
         """Scale the axis linearly up to the smallest bound, logarithmically beyond."""
@@ -243,11 +231,11 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
             if ticks.size > 3:
                 break
         if ticks.size <= 3 and furthest <= 2.0 * linear:  # Nearly all is linear.
-            locator = matplotlib("ticker").MaxNLocator(5, steps=[1, 2, 5, 10])
+            locator = style.matplotlib("ticker").MaxNLocator(5, steps=[1, 2, 5, 10])
             ticks = in_sight(locator.tick_values(bottom, top))
         ax.set_yticks(ticks)
         ax.set_yticks([], minor=True)
-        ax.yaxis.set_major_formatter(matplotlib("ticker").FormatStrFormatter("%g"))
+        ax.yaxis.set_major_formatter(style.matplotlib("ticker").FormatStrFormatter("%g"))
 
 
 class MultipliersDisplay(_HistoryDisplay):
@@ -301,7 +289,7 @@ class MultipliersDisplay(_HistoryDisplay):
             The display itself.
         """
         labels = self._labels(names)
-        ax, place = _place_legend(ax, labels) if legend else (get_axes(ax), {})
+        ax, place = _place_legend(ax, labels) if legend else (style.get_axes(ax), {})
         rounds = self.history["rounds"].to_numpy()
         self.lines_ = []
         for j, (constraint, label) in enumerate(zip(self.constraints, labels, strict=True)):
@@ -342,8 +330,8 @@ class BlackBoxHistoryDisplay(ReportDisplay):
     _remedy = OF_BLACK_BOX
 
     def __init__(self, history: pd.DataFrame, report: pd.DataFrame) -> None:
-        check_columns(history, history="metric")
-        check_columns(report, report="validation")
+        style.check_columns(history, history="metric")
+        style.check_columns(report, report="validation")
         self.history, self.report = history, report
 
     @classmethod
@@ -358,19 +346,22 @@ class BlackBoxHistoryDisplay(ReportDisplay):
         BlackBoxHistoryDisplay
             The display itself.
         """
-        ax = get_axes(ax)
+        ax = style.get_axes(ax)
         values = self.history["metric"].to_numpy(np.float64)
-        ax.plot(self.history["iteration"], values, ".-", color=COLOURS[0], label="iterates")
+        ax.plot(self.history["iteration"], values, ".-", color=style.COLOURS[0], label="iterates")
         low, high = values.min(), values.max()
         room = 4.0 * max(high - low, 0.01)  # A line farther away would squeeze the iterates.
         styles = {"plain": ":", "threshold": "--", "threshold per group": "-."}
         for name, value in zip(self.report["model"], self.report["validation"], strict=True):
             if not low - room <= value <= high + room:
                 continue
-            style, colour = styles.get(name, "-"), GREY if name in styles else COLOURS[1]
-            ax.axhline(value, linestyle=style, color=colour, linewidth=1.2, label=name, zorder=1)
-        count_across(ax)
-        legend_above(ax, 2)
+            stroke, colour = (
+                styles.get(name, "-"),
+                style.GREY if name in styles else style.COLOURS[1],
+            )
+            ax.axhline(value, linestyle=stroke, color=colour, linewidth=1.2, label=name, zorder=1)
+        style.count_across(ax)
+        style.legend_above(ax, 2)
         return self._finish(ax, "iteration", "metric of the rows that choose")
 
 
@@ -394,7 +385,7 @@ class SurrogateTargetsDisplay(ReportDisplay):
     _remedy = OF_BLACK_BOX
 
     def __init__(self, history: pd.DataFrame) -> None:
-        check_columns(history, history="iteration")
+        style.check_columns(history, history="iteration")
         self.history = history
         self.names = [
             name.removeprefix("target[").removesuffix("]")
@@ -414,16 +405,16 @@ class SurrogateTargetsDisplay(ReportDisplay):
         SurrogateTargetsDisplay
             The display itself.
         """
-        ax, at = get_axes(ax), self.history["iteration"]
+        ax, at = style.get_axes(ax), self.history["iteration"]
         for k, name in enumerate(self.names):
-            colour, marker = colour_and_marker(k)
+            colour, marker = style.colour_and_marker(k)
             values = self.history[f"surrogate[{name}]"]
-            label = literal(shorten(name, 40))
+            label = style.literal(style.shorten(name, 40))
             ax.plot(at, values, "-", marker=marker, markersize=3, color=colour, label=label)
             ax.plot(at[1:], self.history[f"target[{name}]"][1:], ":", color=colour)
-        ax.plot([], [], ":", color=GREY, label="target")
-        count_across(ax)
-        legend_above(ax, 2)
+        ax.plot([], [], ":", color=style.GREY, label="target")
+        style.count_across(ax)
+        style.legend_above(ax, 2)
         return self._finish(ax, "iteration", "surrogate (mean loss of training rows)")
 
 
@@ -447,7 +438,7 @@ class ModelParametersDisplay(ReportDisplay):
     _remedy = OF_BLACK_BOX
 
     def __init__(self, parameters: pd.DataFrame) -> None:
-        check_columns(parameters, before="before", after="after")
+        style.check_columns(parameters, "before", "after")
         self.parameters = parameters
 
     def plot(self, ax: Any = None) -> Self:
@@ -458,7 +449,7 @@ class ModelParametersDisplay(ReportDisplay):
         ModelParametersDisplay
             The display itself.
         """
-        ax, table = get_axes(ax), self.parameters
+        ax, table = style.get_axes(ax), self.parameters
         names, at = table.index.astype(str), np.arange(len(table), dtype=np.float64)
         named = list(range(len(table)))
         if len(table) > 30:  # Offsets and the intercept have room for their names, others do not.
@@ -466,12 +457,12 @@ class ModelParametersDisplay(ReportDisplay):
             of_model, beside = np.flatnonzero(~is_beside), np.flatnonzero(is_beside)
             at[beside] = of_model.size + np.arange(1, beside.size + 1) * len(table) / 30
             named = [*of_model[:: of_model.size // 6].tolist(), *beside.tolist()]
-        ax.vlines(at, table["before"], table["after"], color=GREY, linewidth=0.8, zorder=1)
-        ax.plot(at, table["before"], "_", color=GREY, label="before")
-        ax.plot(at, table["after"], ".", color=COLOURS[0], label="after")
-        shown = [literal(shorten(names[i], 40)) for i in named]
+        ax.vlines(at, table["before"], table["after"], color=style.GREY, linewidth=0.8, zorder=1)
+        ax.plot(at, table["before"], "_", color=style.GREY, label="before")
+        ax.plot(at, table["after"], ".", color=style.COLOURS[0], label="after")
+        shown = [style.literal(style.shorten(names[i], 40)) for i in named]
         ax.set_xticks(at[named], shown, rotation=90, fontsize="small")
-        legend_above(ax, 2)
+        style.legend_above(ax, 2)
         return self._finish(ax, "", "parameter")
 
 
@@ -500,8 +491,7 @@ class CertificateDisplay(ReportDisplay):
     _remedy = "a ConstrainedLinearSVC that was fitted with constraints"
 
     def __init__(self, certificate: pd.DataFrame) -> None:
-        names = {name: name for name in ("objective", "lower", "upper", "n_cuts")}
-        check_columns(certificate, **names)
+        style.check_columns(certificate, "objective", "lower", "upper", "n_cuts")
         self.certificate = certificate
 
     def plot(self, ax: Any = None, *, over: Literal["steps", "cuts"] = "steps") -> Self:
@@ -518,7 +508,7 @@ class CertificateDisplay(ReportDisplay):
             The display itself.
         """
         check_choice("over", over, ("steps", "cuts"))
-        ax = get_axes(ax)
+        ax = style.get_axes(ax)
         x = np.arange(len(self.certificate), dtype=np.float64)
         if over == "cuts":
             x = self.certificate["n_cuts"].to_numpy(np.float64).cumsum()
@@ -527,12 +517,12 @@ class CertificateDisplay(ReportDisplay):
         middle = bounds[is_bounded].mean(axis=1)
         half = np.diff(bounds[is_bounded], axis=1).ravel() / 2
         ax.errorbar(
-            x[is_bounded], middle, half, fmt="none", ecolor=COLOURS[1], elinewidth=1.5,
+            x[is_bounded], middle, half, fmt="none", ecolor=style.COLOURS[1], elinewidth=1.5,
             capsize=5, capthick=1.5, label="bounds of the convex optimum",
         )  # fmt: skip
         objective = self.certificate["objective"].to_numpy(np.float64)
-        ax.plot(x, objective, ".-", color=COLOURS[0], label="ramp objective")
-        count_across(ax)
+        ax.plot(x, objective, ".-", color=style.COLOURS[0], label="ramp objective")
+        style.count_across(ax)
         ax.legend(loc="upper right", frameon=False)
         return self._finish(ax, over, "objective with penalty")
 
@@ -563,7 +553,7 @@ class MetricHistoryDisplay(ReportDisplay):
     _remedy = OF_METRIC
 
     def __init__(self, history: pd.DataFrame, name: str = "metric") -> None:
-        check_columns(history, history="counted_by", value="value", bound="bound")
+        style.check_columns(history, history="counted_by", value="value", bound="bound")
         self.history, self.name = history, name
 
     @classmethod
@@ -578,22 +568,24 @@ class MetricHistoryDisplay(ReportDisplay):
         MetricHistoryDisplay
             The display itself.
         """
-        ax = get_axes(ax)
+        ax = style.get_axes(ax)
         for name, part in self.history.groupby("counted_by", sort=False):
-            colour = COLOURS[0] if name == "labels" else COLOURS[1]
+            colour = style.COLOURS[0] if name == "labels" else style.COLOURS[1]
             values = part["value"].to_numpy(np.float64)
             ax.plot(part["call"], values, ".-", color=colour, label=f"value by {name}")
         bounds = self.history.loc[np.isfinite(self.history["bound"]), ["call", "bound"]]
         if len(bounds):
             low, high = ax.get_ylim()
             last = float(bounds["bound"].iloc[-1])
-            ax.plot(bounds["call"], bounds["bound"], ":", color=GREY, label="bound", zorder=3)
+            ax.plot(
+                bounds["call"], bounds["bound"], ":", color=style.GREY, label="bound", zorder=3
+            )
             room = 0.15 * (high - low)
             # The first bounds are far beyond the range of a metric.
             ax.set_ylim(min(low, last - room), max(high, last + room))
-        count_across(ax)
-        legend_above(ax, 3)
-        return self._finish(ax, "calls of the oracle", literal(self.name))
+        style.count_across(ax)
+        style.legend_above(ax, 3)
+        return self._finish(ax, "calls of the oracle", style.literal(self.name))
 
 
 class AchievableRatesDisplay(ReportDisplay):
@@ -639,7 +631,7 @@ class AchievableRatesDisplay(ReportDisplay):
         n_rates: int | None = None,
         bound: float | None = None,
     ) -> None:
-        check_columns(rates, rates="decisions")
+        style.check_columns(rates, rates="decisions")
         self.rates, self.metric, self.bound = rates, metric, bound
         names = [name for name in rates.columns if name != "decisions"]
         self.names = names if n_rates is None else names[len(names) - n_rates :]
@@ -678,8 +670,8 @@ class AchievableRatesDisplay(ReportDisplay):
             If a rate is missing.
         """
         x, y = x or self.names[0], y or self.names[min(1, len(self.names) - 1)]
-        check_columns(self.rates, x=x, y=y)
-        ax = get_axes(ax, (5.5, 5.5))
+        style.check_columns(self.rates, x=x, y=y)
+        ax = style.get_axes(ax, (5.5, 5.5))
         of = self.rates["decisions"]
         points = self.rates.loc[of == "pool", [x, y]].to_numpy(np.float64)
         # These are rules counted on all held-out rows, so that mixtures of them are achievable.
@@ -688,20 +680,26 @@ class AchievableRatesDisplay(ReportDisplay):
         with suppress(QhullError, ValueError):  # Points on one line are their own hull.
             self.hull_ = self.hull_[ConvexHull(self.hull_).vertices]
         ax.fill(
-            *self.hull_.T, color=COLOURS[0], alpha=0.12, linewidth=0, label="hull of the rules"
+            *self.hull_.T,
+            color=style.COLOURS[0],
+            alpha=0.12,
+            linewidth=0,
+            label="hull of the rules",
         )
-        ax.plot(*points.T, "o", color=COLOURS[0], markersize=4, alpha=0.7, label="rules found")
+        ax.plot(
+            *points.T, "o", color=style.COLOURS[0], markersize=4, alpha=0.7, label="rules found"
+        )
         looks = {
-            "argmax": ("largest probability", COLOURS[4], "s"),
-            "prior": ("probability / class share", COLOURS[3], "^"),
-            "returned": ("returned", COLOURS[1], "D"),
+            "argmax": ("largest probability", style.COLOURS[4], "s"),
+            "prior": ("probability / class share", style.COLOURS[3], "^"),
+            "returned": ("returned", style.COLOURS[1], "D"),
         }
         for name, (label, colour, marker) in looks.items():
             found = self.rates.loc[of == name, [x, y]].to_numpy(np.float64)
             ax.plot(*found.T, marker, color=colour, markersize=8, label=label, zorder=3)
         self._draw_bound(ax, x, y)
         ax.legend(framealpha=0.9)
-        return self._finish(ax, literal(x), literal(y))
+        return self._finish(ax, style.literal(x), style.literal(y))
 
     def _draw_bound(self, ax: Any, x: str, y: str) -> None:
         """Draw where the metric is equal to its bound."""
@@ -718,5 +716,5 @@ class AchievableRatesDisplay(ReportDisplay):
             values = np.array([self.metric(one) for one in u]).reshape(n, n)
         values = np.ma.masked_invalid(values)
         if values.min() < self.bound < values.max():
-            ax.contour(*sides, values, [self.bound], colors=GREY, linestyles="--")
-            ax.plot([], [], color=GREY, linestyle="--", label="bound of the metric")
+            ax.contour(*sides, values, [self.bound], colors=style.GREY, linestyles="--")
+            ax.plot([], [], color=style.GREY, linestyle="--", label="bound of the metric")

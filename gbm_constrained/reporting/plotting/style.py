@@ -65,9 +65,12 @@ def matplotlib(module: str) -> Any:
     return import_optional(f"matplotlib.{module}", "Plots", "plot")
 
 
-def check_columns(table: Any, **columns: str | None) -> None:
-    """Refuse names of columns that a table does not have, before anything is drawn."""
-    for parameter, name in columns.items():
+def check_columns(table: Any, *names: str, **columns: str | None) -> None:
+    """Refuse columns that a table does not have, before anything is drawn.
+
+    They are columns of any such table, or those that parameters name.
+    """
+    for parameter, name in {**dict(zip(names, names, strict=True)), **columns}.items():
         if name is not None and name not in table:
             raise ValueError(
                 f"{parameter}={name!r} is not a column of the table, which has "
@@ -185,9 +188,11 @@ def scores_of(model_or_scores: Any, X: Any, positive: Hashable | None) -> NDArra
 
 
 def find_allowed(
-    constraint: Constraint, rates: Float, reference: float | None
-) -> tuple[float, float]:
-    """Find the ends between which a constraint allows the rates of groups to be."""
+    constraint: Constraint | None, rates: Float, reference: float | None
+) -> tuple[float, float] | None:
+    """Find the ends between which a constraint, if any, allows the rates of groups to be."""
+    if constraint is None:
+        return None
     expression, b = constraint.expression, constraint.bound
     if isinstance(expression, Each):
         return (-math.inf, b) if constraint.sense == "<=" else (b, math.inf)
@@ -225,8 +230,12 @@ class Display:
             if (method := vars(cls).get(name)) is not None:
                 document_parameters(getattr(method, "__func__", method), _SHARED_PARAMETERS)
 
+    def _keep(self, ax: Any) -> Self:
+        """Keep the axes that were drawn into."""
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
     def _finish(self, ax: Any, xlabel: str, ylabel: str) -> Self:
         """Finish the axes that were drawn into, and keep them."""
         finish_axes(ax, xlabel, ylabel)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return self._keep(ax)

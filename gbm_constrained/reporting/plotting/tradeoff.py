@@ -10,24 +10,11 @@ import numpy as np
 import pandas as pd
 
 from gbm_constrained.evaluation.audit import PERIOD_COLUMNS, AuditRows, measure_model
-from gbm_constrained.reporting.plotting.style import (
-    COLOURS,
-    GREY,
-    Display,
-    check_columns,
-    colour_and_marker,
-    find_unit,
-    finish_axes,
-    get_axes,
-    literal,
-    matplotlib,
-    shorten,
-    split_constraint,
-)
+from gbm_constrained.reporting.plotting import style
 from gbm_constrained.tradeoff import tradeoff_curve
 
 
-class TradeoffDisplay(Display):
+class TradeoffDisplay(style.Display):
     """Two measures of several models, such as value and accuracy for each of several bounds.
 
     Parameters
@@ -86,7 +73,7 @@ class TradeoffDisplay(Display):
         TypeError, ValueError
             As :func:`gbm_constrained.tradeoff_curve`.
         """
-        matplotlib("axes")
+        style.matplotlib("axes")
         curve = tradeoff_curve(estimator, X, y, bounds, **options)
         return cls(curve).plot(ax, **(plot_options or {}))
 
@@ -136,14 +123,14 @@ class TradeoffDisplay(Display):
         """
         curve = self.curve
         y = y or next((name for name in ("auc", "r2") if name in curve), "accuracy")
-        check_columns(curve, x=x, y=y, series=series, label=label)
+        style.check_columns(curve, x=x, y=y, series=series, label=label)
         bounded = [c for c in ("value", "train") if c in (x, y)] if "value" in curve else [x]
         has_bounds = bound is not None and bool(bounded)
         if has_bounds:
-            check_columns(curve, bound=bound)
-        ax = get_axes(ax)
+            style.check_columns(curve, bound=bound)
+        ax = style.get_axes(ax)
         if has_bounds:
-            dotted = {"color": GREY, "linestyle": ":", "linewidth": 1.0, "zorder": 1}
+            dotted = {"color": style.GREY, "linestyle": ":", "linewidth": 1.0, "zorder": 1}
             draw_line = ax.axvline if bounded[0] == x else ax.axhline
             for i, value in enumerate(np.unique(curve[bound].dropna())):
                 draw_line(value, label="bounds" if i == 0 else None, **dotted)
@@ -154,14 +141,14 @@ class TradeoffDisplay(Display):
         elif bounded_by is not None and bounded_by.nunique() != 1:
             lines = list(curve.groupby(bounded_by, sort=False))
         for i, (name, points) in enumerate(lines):
-            colour, marker = colour_and_marker(i)
-            style = {"color": colour, "marker": marker, "linewidth": 1.4, "markersize": 6}
-            style |= (styles or {}).get(str(name), {})
-            _draw_intervals(ax, points, x, y, style["color"])
-            ax.plot(points[x].to_numpy(), points[y].to_numpy(), label=literal(name) or None,
-                    **style)  # fmt: skip
+            colour, marker = style.colour_and_marker(i)
+            stroke = {"color": colour, "marker": marker, "linewidth": 1.4, "markersize": 6}
+            stroke |= (styles or {}).get(str(name), {})
+            _draw_intervals(ax, points, x, y, stroke["color"])
+            ax.plot(points[x].to_numpy(), points[y].to_numpy(), label=style.literal(name) or None,
+                    **stroke)  # fmt: skip
             if label is not None:
-                _draw_labels(ax, points[[x, y, label]], style["color"], is_second=i % 2 == 1)
+                _draw_labels(ax, points[[x, y, label]], stroke["color"], is_second=i % 2 == 1)
         if plain is not None:
             cross = {"marker": "x", "linestyle": "", "markersize": 8, "markeredgewidth": 2}
             colour = ax.xaxis.label.get_color()  # Dark styles show it, too.
@@ -175,7 +162,9 @@ class TradeoffDisplay(Display):
         """Read the bounded expression of each point, where the curve names constraints."""
         if "constraint" not in self.curve:
             return None
-        return self.curve["constraint"].map(lambda constraint: split_constraint(constraint)[0])
+        return self.curve["constraint"].map(
+            lambda constraint: style.split_constraint(constraint)[0]
+        )
 
     def _name(self, column: str) -> str:
         """Write the name of an axis, with its unit."""
@@ -188,8 +177,8 @@ class TradeoffDisplay(Display):
         if column != "value" or bounded is None:
             name = "AUC" if column == "auc" else column
             return f"{name}{where} (fraction)"
-        name = literal(bounded.iloc[0]) if bounded.nunique() == 1 else "value"
-        return f"{name}{where}{find_unit(bounded)}"
+        name = style.literal(bounded.iloc[0]) if bounded.nunique() == 1 else "value"
+        return f"{name}{where}{style.find_unit(bounded)}"
 
 
 def plot_tradeoff(curve: pd.DataFrame, ax: Any = None, **options: Any) -> Any:
@@ -215,13 +204,13 @@ def _draw_labels(ax: Any, points: pd.DataFrame, colour: Any, *, is_second: bool)
     """Write texts beside a line and not on it: left of the first line, right of the second."""
     rises = np.nan_to_num(np.sum(np.diff(points.iloc[:, 0]) * np.sign(np.diff(points.iloc[:, 1]))))
     is_above = bool(rises >= 0.0) != is_second
-    effects = matplotlib("patheffects")  # Texts are read on top of lines.
+    effects = style.matplotlib("patheffects")  # Texts are read on top of lines.
     outline = [effects.withStroke(linewidth=2.5, foreground=ax.get_facecolor())]
     for x, y, text in points.itertuples(index=False):
         if pd.isna(text) or not str(text):
             continue
         ax.annotate(
-            literal(text),
+            style.literal(text),
             (x, y),
             xytext=(6 if is_second else -6, 4 if is_above else -4),
             textcoords="offset points",
@@ -253,16 +242,16 @@ def _draw_intervals(ax: Any, points: pd.DataFrame, x: str, y: str, colour: Any) 
 
 # Verdicts differ by shape and by colour.
 LOOKS = {
-    "met": (COLOURS[2], "o"),
-    "met on training rows": (COLOURS[4], "v"),
-    "missed within sampling error": (COLOURS[4], "s"),
-    "cannot be told": (COLOURS[4], "^"),
-    "missed": (COLOURS[1], "D"),
-    "cannot be met": (COLOURS[1], "X"),
+    "met": (style.COLOURS[2], "o"),
+    "met on training rows": (style.COLOURS[4], "v"),
+    "missed within sampling error": (style.COLOURS[4], "s"),
+    "cannot be told": (style.COLOURS[4], "^"),
+    "missed": (style.COLOURS[1], "D"),
+    "cannot be met": (style.COLOURS[1], "X"),
 }
 
 
-class ConstraintIntervalsDisplay(Display):
+class ConstraintIntervalsDisplay(style.Display):
     """Values and intervals of constraints next to their bounds, each on an axis of its own.
 
     Parameters
@@ -289,8 +278,9 @@ class ConstraintIntervalsDisplay(Display):
     axes_: list[Any]
 
     def __init__(self, frame: pd.DataFrame) -> None:
-        columns = ("constraint", "sense", "bound", "value", "low", "high", "verdict")
-        check_columns(frame, **{name: name for name in columns})
+        style.check_columns(
+            frame, "constraint", "sense", "bound", "value", "low", "high", "verdict"
+        )
         if frame.empty:
             raise ValueError("frame holds no constraint: give one row for each.")
         self.frame = frame
@@ -324,7 +314,7 @@ class ConstraintIntervalsDisplay(Display):
         TypeError, ValueError
             As :func:`gbm_constrained.audit`.
         """
-        matplotlib("axes")
+        style.matplotlib("axes")
         rows = AuditRows(X, y, sensitive_features, sample_weight)
         return cls(measure_model(estimator, rows, constraints, **options).frame).plot(ax)
 
@@ -342,15 +332,14 @@ class ConstraintIntervalsDisplay(Display):
             The display itself.
         """
         n = len(self.frame)
-        ax = get_axes(ax, (7.2, 0.25 + 0.8 * n))
+        ax = style.get_axes(ax, (7.2, 0.25 + 0.8 * n))
         ax.set_axis_off()
         self.axes_ = []
         for i, record in enumerate(self.frame.to_dict("records")):
             inset = ax.inset_axes([0.0, 1.0 - (i + 0.68) / n, 1.0, 0.3 / n])
             _draw_interval(inset, record)
             self.axes_.append(inset)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return self._keep(ax)
 
 
 def _draw_interval(ax: Any, record: dict[Any, Any]) -> None:
@@ -361,8 +350,8 @@ def _draw_interval(ax: Any, record: dict[Any, Any]) -> None:
     if not math.isfinite(value):
         verdict += " (no value)" if math.isnan(value) else " (infinite)"
     # A new figure has room for 92 characters of both.
-    name = shorten(str(record["constraint"]), 92 - len(verdict))
-    ax.set_title(literal(name), loc="left", fontsize="small", pad=3)
+    name = style.shorten(str(record["constraint"]), 92 - len(verdict))
+    ax.set_title(style.literal(name), loc="left", fontsize="small", pad=3)
     ax.set_title(verdict, loc="right", fontsize="small", pad=3, color=colour, fontweight="bold")
     # There is room on both sides, but none below zero for rates.
     known = [end for end in (value, low, high, bound) if math.isfinite(end)]
@@ -410,20 +399,20 @@ def plot_periods(frame: pd.DataFrame, ax: Any = None) -> Any:
     ValueError
         If `frame` is another table, or is empty.
     """
-    matplotlib("axes")
-    check_columns(frame, **{name: name for name in PERIOD_COLUMNS})
+    style.matplotlib("axes")
+    style.check_columns(frame, *PERIOD_COLUMNS)
     if frame.empty:
         raise ValueError(
             "frame holds no period: give time= to audit, or use measure_on='forward'."
         )
-    ax = get_axes(ax)
+    ax = style.get_axes(ax)
     parts = list(frame.groupby("constraint", sort=False))
     for i, (name, part) in enumerate(parts):  # The values of constraints are beside each other.
-        colour, marker = colour_and_marker(i)
+        colour, marker = style.colour_and_marker(i)
         at = (part["period"] + 0.06 * (i - (len(parts) - 1) / 2.0)).to_numpy()
         value = part["value"].to_numpy()
         ends = np.abs(part[["low", "high"]].to_numpy().T - value)
-        label = literal(name)
+        label = style.literal(name)
         ax.errorbar(at, value, yerr=ends, color=colour, marker=marker, capsize=3, label=label)
         if np.isfinite(part["bound"].iloc[0]):  # A metric has none.
             ax.axhline(part["bound"].iloc[0], color=colour, linestyle="--", linewidth=1.0)
@@ -434,6 +423,8 @@ def plot_periods(frame: pd.DataFrame, ax: Any = None) -> Any:
             ax.plot([at[-1]] * 2, [last["expected_low"], last["expected_high"]], **band)
     lasts = frame.drop_duplicates("period").set_index("period")["last"]
     ax.set_xticks(lasts.index, [str(last).removesuffix(" 00:00:00") for last in lasts])
-    finish_axes(ax, "end of the period", "value" + find_unit(str(name) for name, _ in parts))
+    style.finish_axes(
+        ax, "end of the period", "value" + style.find_unit(str(name) for name, _ in parts)
+    )
     ax.legend(fontsize="small")
     return ax

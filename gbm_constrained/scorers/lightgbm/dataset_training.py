@@ -15,6 +15,7 @@ import numpy as np
 from lightgbm.basic import _ConfigAliases
 
 from gbm_constrained._dataframes import is_frame
+from gbm_constrained._typing import Codes
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.data.validation import check_integer, check_sensitive_sets
 from gbm_constrained.fit.callbacks import ConstraintCallback
@@ -31,31 +32,28 @@ REFUSED = {
 }
 
 
-class DatasetRows:
-    """Features, labels, weights and starting scores of a ``Dataset``, as ``fit`` takes them."""
-
-    def __init__(self, data: Any, name: str) -> None:
-        if not isinstance(data, lgb.Dataset):
-            raise TypeError(
-                f"{name} must be a lightgbm.Dataset, got {type(data).__name__}: for arrays and "
-                f"tables take ConstrainedLGBMClassifier."
-            )
-        if data.label is None and data.used_indices is None:  # LightGBM reads zeros then.
-            raise ValueError(f"{name} has no labels: make it with label=, one for each row.")
-        try:
-            X = data.construct().get_data()
-        except lgb.basic.LightGBMError as error:
-            raise ValueError(
-                f"{name} has freed its features, by which a constrained fit scores its rows: "
-                f"make it with free_raw_data=False."
-            ) from error
-        if not (isinstance(X, np.ndarray) or is_frame(X) or hasattr(X, "tocsr")):
-            raise TypeError(
-                f"{name} holds a {type(X).__name__}, which is read in parts: give an array or a "
-                f"table, or stream it into a matrix for gbm_constrained.xgboost.train."
-            )
-        self.X, self.y = X, read_labels(data.get_label(), name)
-        self.weight, self.start = data.get_weight(), data.get_init_score()
+def read_rows(data: Any, name: str) -> tuple[Any, Codes, Any, Any]:
+    """Read features, labels, weights and starting scores of a ``Dataset``."""
+    if not isinstance(data, lgb.Dataset):
+        raise TypeError(
+            f"{name} must be a lightgbm.Dataset, got {type(data).__name__}: for arrays and "
+            f"tables take ConstrainedLGBMClassifier."
+        )
+    if data.label is None and data.used_indices is None:  # LightGBM reads zeros then.
+        raise ValueError(f"{name} has no labels: make it with label=, one for each row.")
+    try:
+        X = data.construct().get_data()
+    except lgb.basic.LightGBMError as error:
+        raise ValueError(
+            f"{name} has freed its features, by which a constrained fit scores its rows: "
+            f"make it with free_raw_data=False."
+        ) from error
+    if not (isinstance(X, np.ndarray) or is_frame(X) or hasattr(X, "tocsr")):
+        raise TypeError(
+            f"{name} holds a {type(X).__name__}, which is read in parts: give an array or a "
+            f"table, or stream it into a matrix for gbm_constrained.xgboost.train."
+        )
+    return X, read_labels(data.get_label(), name), data.get_weight(), data.get_init_score()
 
 
 def _read_parameters(params: Any, train_set: lgb.Dataset, num_boost_round: int) -> dict[str, Any]:
@@ -156,25 +154,25 @@ def train(
         if value:
             raise TypeError(f"{name}= has no meaning under constraints: {REFUSED[name]}.")
     check_sensitive_sets(sensitive_features_valid, len(sets), "sensitive_features_valid")
-    rows = DatasetRows(train_set, "train_set")
+    rows = X, y, weight, start = read_rows(train_set, "train_set")
     evaluated = [
-        rows if one is train_set else DatasetRows(one, f"valid_sets[{i}]")
+        rows if one is train_set else read_rows(one, f"valid_sets[{i}]")
         for i, one in enumerate(sets)
     ]
     named = _read_parameters(params, train_set, num_boost_round)
     model = ConstrainedLGBMClassifier(**named, constraints=constraints, **others)
-    check_classes(rows.y, "train_set", find_parameter(model, "num_class", None))
+    check_classes(y, "train_set", find_parameter(model, "num_class", None))
     with warnings.catch_warnings():  # LightGBM 4.7 recognises training rows by this argument.
         warnings.filterwarnings("ignore", "The argument 'eval_set' is deprecated")
         model.fit(
-            rows.X,
-            rows.y,
-            sample_weight=rows.weight,
-            init_score=rows.start,
-            eval_set=[(one.X, one.y) for one in evaluated] or None,
+            X,
+            y,
+            sample_weight=weight,
+            init_score=start,
+            eval_set=[one[:2] for one in evaluated] or None,
             eval_names=None if valid_names is None else [*valid_names],
-            eval_sample_weight=[one.weight for one in evaluated] or None,
-            eval_init_score=[one.start for one in evaluated] or None,
+            eval_sample_weight=[one[2] for one in evaluated] or None,
+            eval_init_score=[one[3] for one in evaluated] or None,
             feature_name=train_set.feature_name or "auto",
             categorical_feature=train_set.categorical_feature,
             callbacks=callbacks or None,

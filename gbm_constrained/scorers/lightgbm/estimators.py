@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import lightgbm as lgb
 import numpy as np
+from sklearn.base import is_regressor
 from sklearn.preprocessing import LabelEncoder
 
 from gbm_constrained._typing import Array
@@ -74,7 +75,6 @@ class DrivenLGBMMixin(_Parent):
     booster_: Any
     _evals_result: Any
     _class_weight: Any
-    _kind_of: Callable[[str], tuple[str, int]]  # Objective and number of classes of a text.
 
     def _check_fit(self, given: dict[str, Any]) -> None:
         if given["eval_X"] is None and given["eval_y"] is None:  # new in LightGBM 4.7
@@ -215,7 +215,7 @@ class DrivenLGBMMixin(_Parent):
         try:
             text, written = models.read_file(fname, model_note.NAME)
             model_note.check_unchanged(written, text)
-            objective, n_classes = self._kind_of(text)
+            objective, n_classes = models.read_kind(text, is_regressor=is_regressor(self))
             booster = lgb.Booster(model_str=text)
         except (ValueError, lgb.basic.LightGBMError) as error:
             raise ValueError(f"{source} cannot be loaded: {error}.") from error
@@ -269,7 +269,6 @@ class ConstrainedLGBMClassifier(DrivenLGBMClassifierMixin, lgb.LGBMClassifier):
     """
 
     _adapter_class = LightGBMAdapter
-    _kind_of = staticmethod(models.classifier_of)
 
     # Splitters of scikit-learn request groups by the same name and with the same meaning.
     __metadata_request__fit: ClassVar = {"groups": True}
@@ -467,7 +466,6 @@ class ConstrainedLGBMRegressor(DrivenLGBMRegressorMixin, lgb.LGBMRegressor):
     """
 
     _adapter_class = LightGBMRegressionAdapter
-    _kind_of = staticmethod(models.regressor_of)
 
     def __init__(
         self,

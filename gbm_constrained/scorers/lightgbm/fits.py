@@ -7,7 +7,7 @@ import inspect
 import os
 import warnings
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,27 +23,21 @@ from sklearn.utils.multiclass import check_classification_targets
 from gbm_constrained._dataframes import as_numbers, take_rows, with_rows
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.exact_sums import sum_over_machines
-from gbm_constrained.data.fit_data import check_targets
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import check_integer, preserve_random_state
 from gbm_constrained.decision.evaluation_set import EvaluationSet
-from gbm_constrained.decision.regression import Affine
 from gbm_constrained.fit import model_note
 from gbm_constrained.fit.callbacks import Progress
 from gbm_constrained.fit.checkpoint import State
 from gbm_constrained.fit.cross_fit import FoldBoosterFactory
-from gbm_constrained.fit.fit import EvaluationArguments
 from gbm_constrained.fit.native_models import IsOver, PartRows, clone_plain
-from gbm_constrained.fit.options import check_number
-from gbm_constrained.fit.problem import LibrarySettings, TreeLimits
-from gbm_constrained.problem.losses import MAX_DELTA_STEP, ObjectiveName, RegressionObjective
+from gbm_constrained.problem.losses import MAX_DELTA_STEP, ObjectiveName
 from gbm_constrained.problem.rows import count_threads
 from gbm_constrained.scorers.base import (
     BoosterAdapter,
     LibraryFoldBooster,
     TrainedPart,
-    map_scores,
-    read_objective,
+    compute_probabilities,
 )
 from gbm_constrained.scorers.lightgbm import models, parameters
 from gbm_constrained.solvers.base import Solver
@@ -102,8 +96,7 @@ class LGBMFoldBooster(LibraryFoldBooster):
         self.start = start[fold.training] if fit.has_offset else start
         self.predicted = 0.0 if fit.has_offset else start
         # All other callbacks are about the model that is returned.
-        callbacks = adapter.arguments["callbacks"] or ()
-        self.schedules = [c for c in callbacks if getattr(c, "before_iteration", False)]
+        self.schedules = [c for c in adapter.callbacks if getattr(c, "before_iteration", False)]
         self.trees_after = [0]
         training, held = (_take(whole, rows) for rows in self.rows.values())
         self.booster = lgb.Booster(self.params, training)
@@ -161,12 +154,10 @@ class LightGBMAdapter(BoosterAdapter):
         Rounds of the model that was continued.
     grown_in : list of int
         Rounds of the fit that have found a split, from zero on.
-    starts : list
-        Scores of the user that each evaluation set starts from.
     intercept : ndarray
         Scores that training starts from where there are none of the user, as the parent's would.
-    metrics : tuple of (list of str, list of callable)
-        Metrics that need no objective, by name, and functions of labels and scores.
+    metrics : list of callable
+        Metrics, as functions of labels, scores and weights.
     measured : dict from int to EvaluationSet
         The evaluation sets that are not the training rows, by position.
     """
@@ -178,19 +169,16 @@ class LightGBMAdapter(BoosterAdapter):
     order_of_scores = "F"
     compares_names = False
     predict_takes_start = False
-    spaces: ClassVar = {"trees": models.LGBMTreeWeights, "leaves": models.LGBMLeafValues}
+    patience = "callbacks=[lightgbm.early_stopping(...)] or early_stopping_round"
+    editing: ClassVar = models
+    reading: ClassVar = parameters
 
     def __init__(self, *given: Any, is_observed: bool) -> None:
         super().__init__(*given, is_observed=is_observed)
         self.begin, self.grown_in = 0, list[int]()
-        self.starts: list[Any] = []
         self.intercept: Array = np.zeros(1)
-        self.metrics: tuple[list[str], list[Any]] = [], []
+        self.metrics: list[Callable[..., Any]] = []
         self.measured: dict[int, EvaluationSet] = {}
-        self.held: dict[EvaluationSet, Any] = {}
-
-    def _parameter(self, name: str, default: Any) -> Any:
-        return parameters.find_parameter(self.model, name, default)
 
     def grown_after(self, rounds: int) -> int:
         return self.begin + int(np.searchsorted(self.grown_in, rounds))
@@ -273,13 +261,6 @@ class LightGBMAdapter(BoosterAdapter):
             )
         return [*values, *[None] * n_sets][:n_sets]
 
-    def without_gradients(self) -> str | None:
-        objective = parameters.find_objective(self.model)
-        if callable(objective):
-            return f"objective={objective!r}"
-        is_native = parameters.read_as("objective", objective, "") in parameters.NATIVE_OBJECTIVES
-        return parameters.find_own_boosting(self.model) if is_native else None
-
     def prepare_part(self, plain: Any, part: PartRows) -> dict[str, Any]:
         given = dict(self.arguments)
         given["callbacks"] = parameters.split_callbacks(given["callbacks"])[0] or None
@@ -321,7 +302,7 @@ class LightGBMAdapter(BoosterAdapter):
         return TrainedPart(plain)
 
     def can_fold(self) -> bool:
-        is_sum = self._parameter("boosting", "gbdt") not in ("rf", "random_forest")
+        is_sum = self.parameter("boosting", "gbdt") not in ("rf", "random_forest")
         return is_sum and not callable(parameters.find_objective(self.model))
 
     def check_adjustable(self, space: str) -> None:
@@ -339,7 +320,7 @@ class LightGBMAdapter(BoosterAdapter):
         if self.can_fold():
             return
         objective = parameters.find_objective(self.model)
-        kind = self._parameter("boosting", "gbdt")
+        kind = self.parameter("boosting", "gbdt")
         asked = f"objective={objective!r}" if callable(objective) else f"boosting_type={kind!r}"
         raise ValueError(
             f"space={space!r} changes a sum of trees whose scores are log odds, which {asked} "
@@ -350,7 +331,7 @@ class LightGBMAdapter(BoosterAdapter):
         parameters.check_parameters(self.model, self.arguments["callbacks"])
         self.check_objective()
         # In Python, LightGBM takes no text for the number of rounds.
-        check_integer("n_estimators", self._parameter("num_iterations", None), 1)
+        check_integer("n_estimators", self.parameter("num_iterations", None), 1)
         continued, note = self.arguments["init_model"], None
         if isinstance(continued, (str, os.PathLike)):
             text = Path(continued).read_text(encoding="utf-8")
@@ -366,33 +347,24 @@ class LightGBMAdapter(BoosterAdapter):
                 f"which is 'binary' or 'multiclass' as y says."
             )
         for name in ("sigmoid", "pos_bagging_fraction", "neg_bagging_fraction"):
-            if (value := self._parameter(name, 1.0)) != 1.0:
+            if (value := self.parameter(name, 1.0)) != 1.0:
                 raise ValueError(
                     f"{name}={value!r} belongs to LightGBM's own objective and has no effect "
                     f"under constraints: leave it at 1."
                 )
 
-    def settings(self) -> LibrarySettings:
-        return LibrarySettings(
-            check_number("learning_rate", self._parameter("learning_rate", 0.1)),
-            self._parameter("num_iterations", None),
-            random_state=self.model.random_state,
-            tree_limits=self.tree_limits,
-            **self.settings_of_task(),
-        )
-
     def settings_of_task(self) -> dict[str, Any]:
         """Give the settings about classes."""
-        model, given, objective = self.model, self.arguments, parameters.find_objective(self.model)
+        model, objective = self.model, parameters.find_objective(self.model)
 
         def factors_of(classes: Array, y: Array) -> Array:
             factor = np.ones(classes.size)
             if classes.size == 2:
-                if self._parameter("is_unbalance", False):
+                if self.parameter("is_unbalance", False):
                     counted = np.bincount(y, minlength=classes.size).astype(np.float64)
                     count = self.communicator.sum(counted)
                     factor[count.argmin()] = count.max() / count.min()
-                factor[1] *= self._parameter("scale_pos_weight", 1.0)
+                factor[1] *= self.parameter("scale_pos_weight", 1.0)
             return factor
 
         return {
@@ -404,30 +376,20 @@ class LightGBMAdapter(BoosterAdapter):
             # A function of two arguments sees no weights.
             "takes_weights": not callable(objective)
             or len(inspect.signature(objective).parameters) > 2,
-            # LightGBM puts the scores of a model that it goes on with in the place of others.
-            "without_stages": self.find_without_stages(
-                early_stopping=parameters.has_early_stopping(model, given["callbacks"]),
-                callbacks=bool(given["callbacks"]),
-                init_score=given["init_score"] is not None,
-            ),
+            "without_stages": self.find_without_stages(),
             "kernel": {
                 "dtype": np.float64,
                 "gradient_dtype": np.float32,
                 "order": "F",
-                "n_threads": count_threads(self._parameter("num_threads", model.n_jobs)),
+                "n_threads": count_threads(self.parameter("num_threads", model.n_jobs)),
             },
         }
 
-    def tree_limits(self, names: Sequence[Hashable]) -> TreeLimits:
-        asked = ("monotone_constraints", "interaction_constraints")
-        return TreeLimits.read(names, *(self._parameter(name, None) for name in asked))
-
     def progress(self) -> Progress | None:
-        if self._parameter("verbosity", 1) <= 0 or self.communicator.rank:
+        if self.parameter("verbosity", 1) <= 0 or self.communicator.rank:
             return None
         printing = type(lgb.log_evaluation())
-        callbacks = self.arguments["callbacks"] or ()
-        return Progress("round", lines=any(isinstance(c, printing) for c in callbacks))
+        return Progress("round", lines=any(isinstance(c, printing) for c in self.callbacks))
 
     def check_labels(self) -> None:
         data = self.fit.data
@@ -439,7 +401,7 @@ class LightGBMAdapter(BoosterAdapter):
                 f"objective='binary' is for two classes, and y has {n_classes}: leave it at None, "
                 f"which is then 'multiclass'."
             )
-        num_class = self._parameter("num_class", 1)
+        num_class = self.parameter("num_class", 1)
         if n_classes == 2 and num_class != 1:
             raise ValueError(
                 f"num_class={num_class!r} cannot be trained under constraints where y has two "
@@ -450,8 +412,8 @@ class LightGBMAdapter(BoosterAdapter):
                 f"objective={asked!r} is for more than two classes, and y has two: leave it at "
                 f"None, which is then 'binary'."
             )
-        factor = self._parameter("scale_pos_weight", 1.0)
-        if n_classes == 2 and factor != 1.0 and self._parameter("is_unbalance", False):
+        factor = self.parameter("scale_pos_weight", 1.0)
+        if n_classes == 2 and factor != 1.0 and self.parameter("is_unbalance", False):
             raise ValueError(
                 f"is_unbalance=True and scale_pos_weight={factor!r} cannot be set at the same "
                 f"time, as in LightGBM: both weigh the positive class. Leave one of them out."
@@ -476,16 +438,11 @@ class LightGBMAdapter(BoosterAdapter):
                 )
             parameters.check_categories(X_i, f"X of eval_set[{i}]")
 
-    def bind_sets(self, weights: Sequence[Any], starts: Sequence[Any]) -> EvaluationArguments:
-        given = self.arguments
+    def check_sets(self, weights: Sequence[Any]) -> bool:
         self.check_class_weights()
         self.check_tables(self.pairs)
-        self.starts = [
-            self.check_scores(start, len(y_i), f"eval_init_score[{i}]")
-            for i, ((_, y_i), start) in enumerate(zip(self.pairs, starts, strict=True))
-        ]
-        self.metrics = self.split_metrics()
-        for metric in self.metrics[1] if self.pairs else ():
+        self.metrics = self.make_metrics()
+        for metric in self.metrics if self.pairs else ():
             n = len(inspect.signature(metric).parameters)
             if not 2 <= n <= 4:
                 raise TypeError(
@@ -493,24 +450,17 @@ class LightGBMAdapter(BoosterAdapter):
                     f"eval_metric {getattr(metric, '__name__', metric)!r} is called with y_true, "
                     f"y_pred, weight and group."
                 )
-        bound = EvaluationArguments(
-            self.pairs,
-            weights,
-            self.starts,
-            has_patience=parameters.has_early_stopping(self.model, given["callbacks"]),
-            parameter="callbacks=[lightgbm.early_stopping(...)] or early_stopping_round",
-            is_evaluated=bool(self.pairs) and any(self.metrics),
-        )
+        is_evaluated = bool(self.pairs and self.metrics)
         if not self.communicator.holds_all_rows:
-            if bound.has_patience and self.fit.options.early_stopping_on == "metric":
+            if self.has_patience() and self.fit.options.early_stopping_on == "metric":
                 raise ValueError(
                     "early_stopping_on='metric' compares values that LightGBM computes from the "
                     "rows of one machine, so that machines would stop at different rounds: give "
                     "early_stopping_on='constraints', whose values are of the rows of all "
                     "machines."
                 )
-            self.metrics = [], []  # They would be of the rows of one machine.
-        return bound
+            self.metrics = []  # They would be of the rows of one machine.
+        return is_evaluated
 
     def check_class_weights(self) -> None:
         """Refuse class weights of evaluation sets that LightGBM cannot read."""
@@ -528,10 +478,16 @@ class LightGBMAdapter(BoosterAdapter):
                     f"None, got {weights!r}."
                 )
 
-    def split_metrics(self) -> tuple[list[str], list[Any]]:
-        """Split metrics into names that need no objective, and functions of labels and scores."""
+    def make_metrics(self) -> list[Callable[..., Any]]:
+        """Make functions of labels, scores and weights of the metrics that were asked for."""
         n_classes = self.fit.data.classes.size
-        return parameters.split_metrics(self.model, self.arguments["eval_metric"], n_classes)
+        default, learner = "binary_logloss", dict[str, Any]({"objective": "binary"})
+        if n_classes > 2:
+            default, learner = "multi_logloss", {"objective": "multiclass", "num_class": n_classes}
+        return parameters.make_metrics(
+            self.model, self.arguments["eval_metric"], default, learner, np.arange(n_classes),
+            compute_probabilities,
+        )  # fmt: skip
 
     def find_intercept(self) -> Array:
         """Compute ``boost_from_average``: log-odds, or the log share of each class."""
@@ -558,7 +514,7 @@ class LightGBMAdapter(BoosterAdapter):
         self.intercept = np.zeros(fit.data.columns)
         # Training starts from the average of the labels, unless it starts from other scores.
         is_new = self.start is None and self.is_divisible
-        self.is_from_average = is_new and bool(self._parameter("boost_from_average", True))
+        self.is_from_average = is_new and bool(self.parameter("boost_from_average", True))
         if self.is_from_average:
             self.intercept = self.find_intercept()
 
@@ -598,16 +554,27 @@ class LightGBMAdapter(BoosterAdapter):
                 _repeat(self.intercept, len(y_i)) + np.asarray(0.0 if start is None else start)
                 for (_, y_i), start in zip(self.pairs, self.starts, strict=True)
             ] or None
-        native, given["eval_metric"] = self.metrics
-        params: dict[str, Any] = {"metric": native or ["None"]}
-        stopping, others = self._split_callbacks(params)
+        given["eval_metric"], params = self.metrics, dict[str, Any](metric=["None"])
+        stopping, others = parameters.split_callbacks(given["callbacks"])
+        by_constraints = fit.options.early_stopping_on != "metric"
+        if by_constraints or self.is_observed:
+            stopping += parameters.make_early_stopping(model)
+            params["early_stopping_round"] = 0
+        if by_constraints:
+            stopping = [parameters.LGBMConstraintStopping(fit, one) for one in stopping]
         given["callbacks"] = [*others, *self._observe(stopping), *stopping]
         with self._driven(params):
             self.native(
                 combined.X, combined.y, **{**given, "sample_weight": combined.sample_weight}
             )
         del given["init_score"]  # The library has a copy, and nothing else asks for the scores.
-        self.make_native()
+        # The booster is now made the one that LightGBM would have written under its objective.
+        trained, objective = model._Booster, self.objective_text()
+        text = models.add_intercept(trained.model_to_string(num_iteration=-1), [*self.intercept])
+        model._Booster = models.with_text(trained, models.restore_objective(text, objective))
+        name = objective.partition(" ")[0]
+        model._Booster.params["objective"] = name
+        model._objective = parameters.find_objective(model) or name
         best, self.rounds = model._Booster.best_iteration, fit.solver.rounds
         if best > 0:
             self.rounds = best - self.begin
@@ -616,17 +583,6 @@ class LightGBMAdapter(BoosterAdapter):
         if self.rounds != fit.solver.rounds:
             self.train_margin = None
         self.held = {rows: self.pairs[i][0] for i, rows in self.measured.items()}
-
-    def _split_callbacks(self, params: dict[str, Any]) -> tuple[list[Any], list[Any]]:
-        """Split callbacks into early stopping, which comes last, and all others."""
-        stopping, others = parameters.split_callbacks(self.arguments["callbacks"])
-        by_constraints = self.fit.options.early_stopping_on != "metric"
-        if by_constraints or self.is_observed:
-            stopping += parameters.make_early_stopping(self.model)
-            params["early_stopping_round"] = 0
-        if by_constraints:
-            stopping = [parameters.LGBMConstraintStopping(self.fit, one) for one in stopping]
-        return stopping, others
 
     @contextmanager
     def _driven(self, params: dict[str, Any]) -> Iterator[None]:
@@ -652,31 +608,18 @@ class LightGBMAdapter(BoosterAdapter):
             model.objective, model._objective, model._other_params = own, found, others
             del model._fit_params
 
-    def make_native(self) -> None:
-        """Replace the booster by the one that LightGBM would have written under its objective."""
+    def objective_text(self) -> str:
+        """Give the objective as LightGBM writes it into its models."""
         n_classes = self.fit.data.classes.size
-        is_binary = n_classes == 2
-        self._restore("binary sigmoid:1" if is_binary else f"multiclass num_class:{n_classes}")
-
-    def _restore(self, objective: str) -> None:
-        """Put the intercept and an objective, as LightGBM writes it, into the trained booster."""
-        model = self.model
-        trained = model._Booster
-        text = models.add_intercept(trained.model_to_string(num_iteration=-1), [*self.intercept])
-        native = models.with_text(trained, models.restore_objective(text, objective))
-        name = objective.partition(" ")[0]
-        native.params = {**trained.params, "objective": name}
-        model._Booster, model._objective = native, parameters.find_objective(model) or name
+        return "binary sigmoid:1" if n_classes == 2 else f"multiclass num_class:{n_classes}"
 
     def margin(self, rounds: int) -> Array:
-        return self._predict(self.fit.data.combined.X, rounds)
+        return self.score_rows(self.fit.data.combined.X, rounds)
 
-    def held_margin(self, rows: EvaluationSet, rounds: int) -> Array:
-        if rows not in self.held:  # Certification rows are no evaluation set of the user.
-            self.held[rows] = take_rows(self.fit.data.whole.X, self.fit.data.certification)
-        return self._predict(self.held[rows], rounds)
+    def read_rows(self, X: Any, _: Any) -> Any:
+        return X
 
-    def _predict(self, X: Any, rounds: int) -> Array:
+    def score_rows(self, X: Any, rounds: int) -> Array:
         """Score rows under a prefix as ``predict`` does: without scores of the user."""
         n_trees = self.grown_after(rounds)
         with warnings.catch_warnings():  # Training has said what there is to say.
@@ -696,12 +639,6 @@ class LightGBMAdapter(BoosterAdapter):
                 kept.best_score[data][metric] = values[rounds - 1]
         model._Booster = kept
         model._best_iteration, model._best_score = kept.best_iteration, kept.best_score
-
-    def add_to_margin(self, shift: Array) -> None:
-        self.model._Booster = models.shift_intercept(self.model._Booster, shift)
-
-    def rescale(self, affine: Affine) -> None:
-        self.model._Booster = models.rescale(self.model._Booster, affine.scale, affine.shift)
 
 
 def _repeat(intercept: Array, n_samples: int) -> Array:
@@ -737,18 +674,7 @@ OBJECTIVE_PARAMETERS = {
 
 
 class LightGBMRegressionAdapter(LightGBMAdapter):
-    """Drives LightGBM through one ``fit`` of a regressor.
-
-    Attributes
-    ----------
-    objective : RegressionObjective
-        The objective.
-    own_objective : dict
-        Its name and parameters, as LightGBM takes them.
-    """
-
-    objective: RegressionObjective
-    own_objective: dict[str, Any]
+    """Drives LightGBM through one ``fit`` of a regressor."""
 
     def check_objective(self) -> None:
         model, given = self.model, parameters.find_objective(self.model)
@@ -757,22 +683,15 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
         parameter = {}
         if isinstance(name, str) and name in OBJECTIVE_PARAMETERS:
             key = OBJECTIVE_PARAMETERS[name]
-            parameter[key] = self._parameter(key, parameters.LOSS_PARAMETERS[key])
-        step = self._parameter("poisson_max_delta_step", MAX_DELTA_STEP)
-        found = read_objective(given, name, OBJECTIVES, parameter, step)
-        self.objective, self.own_objective = found
+            parameter[key] = self.parameter(key, parameters.LOSS_PARAMETERS[key])
+        step = self.parameter("poisson_max_delta_step", MAX_DELTA_STEP)
+        self.read_objective(given, name, OBJECTIVES, parameter, step)
         if name == "poisson":
             self.own_objective["poisson_max_delta_step"] = step
-        if self._parameter("reg_sqrt", False):
+        if self.parameter("reg_sqrt", False):
             raise ValueError(
                 "reg_sqrt=True fits square roots of targets, of which rules know nothing: leave "
                 "it out, and give transformed targets."
-            )
-        check_targets(self.y)
-        if (booster := parameters.find_own_boosting(model)) is not None:
-            raise ValueError(
-                f"{booster} takes no gradients but its own, and cannot be trained under "
-                f"constraints: leave it out."
             )
         if model.class_weight is not None:
             raise ValueError(
@@ -783,18 +702,14 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
     def settings_of_task(self) -> dict[str, Any]:
         return {"kernel": {"dtype": np.float32, "objective": self.objective}}
 
-    def split_metrics(self) -> tuple[list[str], list[Any]]:
-        model, given = self.model, parameters.find_objective(self.model)
+    def make_metrics(self) -> list[Callable[..., Any]]:
+        """Make functions of targets, scores and weights of the metrics that were asked for."""
         # The name as it was given: "rmse" is the squared error, and its metric the root of it.
-        default = self.own_objective["objective"] if given is None else given
-        names, own = parameters.list_metrics(model, self.arguments["eval_metric"], default)
-        if not self.objective.has_log_link:
-            return names, own
-        link = f"with objective={self.own_objective['objective']!r}"
-        parameters.refuse_unknown(names, [*parameters.LOSSES], link, "predictions")
-        predict = self.objective.predict
-        made = [parameters.make_metric(name, model, predict) for name in names]
-        return [], [*made, *(map_scores(metric, predict) for metric in own)]
+        default = parameters.find_objective(self.model) or self.own_objective["objective"]
+        return parameters.make_metrics(
+            self.model, self.arguments["eval_metric"], default, self.own_objective,
+            np.array([1.0, 2.0]), self.objective.predict,
+        )  # fmt: skip
 
     def find_intercept(self) -> Array:
         data = self.fit.data
@@ -805,8 +720,8 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
         booster = lgb.train(learner, constant, num_boost_round=1)
         return np.asarray(booster.predict(np.zeros((1, 1)), raw_score=True), dtype=np.float64)
 
-    def make_native(self) -> None:
-        """Replace the booster by the one that LightGBM would have written under its objective."""
+    def objective_text(self) -> str:
+        """Give the objective as LightGBM writes it into its models."""
         pair = lgb.Dataset(np.zeros((2, 1)), np.array([1.0, 2.0]))
         like = lgb.train({**self.own_objective, "verbosity": -1}, pair, num_boost_round=1)
-        self._restore(models.field_of(like.model_to_string(), "objective"))
+        return models.field_of(like.model_to_string(), "objective")

@@ -31,8 +31,8 @@ import lightgbm as lgb
 import numpy as np
 
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.decision.groups import GroupOffsets
-from gbm_constrained.scorers.trained_models import GroupTree, LeafValues, TreeWeights, check_number
+from gbm_constrained.decision.regression import Affine
+from gbm_constrained.scorers.trained_models import Node, check_number
 
 OUTPUT_FIELDS = ("leaf_value", "internal_value", "leaf_const")
 SCALED_FIELDS = (*OUTPUT_FIELDS, "leaf_coeff")  # with the linear functions of leaves
@@ -106,11 +106,11 @@ def read_file(fname: Any, name: str) -> tuple[str, str | None]:
     return text, note
 
 
-def rescale(booster: lgb.Booster, scale: float, shift: float) -> lgb.Booster:
-    """Make a booster of one score whose scores are mapped to ``scale * score + shift``."""
+def rescale(booster: lgb.Booster, affine: Affine) -> lgb.Booster:
+    """Make a booster of one score whose scores are mapped."""
     head, trees, rest = split_trees(booster.model_to_string(num_iteration=-1))
-    text = join_trees(head, [_scale(tree, SCALED_FIELDS, scale) for tree in trees], rest)
-    return shift_intercept(with_text(booster, text), np.array([shift]))
+    text = join_trees(head, [_scale(tree, SCALED_FIELDS, affine.scale) for tree in trees], rest)
+    return shift_intercept(with_text(booster, text), np.array([affine.shift]))
 
 
 def field_of(text: str, name: str) -> str:
@@ -119,23 +119,18 @@ def field_of(text: str, name: str) -> str:
     return "" if found is None else found[1]
 
 
-def regressor_of(text: str) -> tuple[str, int]:
-    """Find the objective of a regressor, which has no classes, and refuse another model."""
-    objective = field_of(text, "objective").partition(" ")[0]
-    if not objective or objective in (*CLASSIFIERS, "lambdarank", "rank_xendcg", "custom"):
-        known = repr(objective) if objective else "none"
-        raise ValueError(f"its objective is {known}, which makes no regressor")
-    return objective, 0
-
-
-def classifier_of(text: str) -> tuple[str, int]:
-    """Find the objective and the number of classes, and refuse what is no classifier."""
+def read_kind(text: str, *, is_regressor: bool) -> tuple[str, int]:
+    """Find the objective and the number of classes, none of a regressor, or refuse the model."""
     objective = field_of(text, "objective").partition(" ")[0]
     n_classes = field_of(text, "num_class")
-    if objective not in CLASSIFIERS or not n_classes.isdecimal():
+    is_right = objective in CLASSIFIERS and n_classes.isdecimal()
+    if is_regressor:
+        is_right = objective not in ("", *CLASSIFIERS, "lambdarank", "rank_xendcg", "custom")
+    if not is_right:
         known = repr(objective) if objective else "none"
-        raise ValueError(f"its objective is {known}, which makes no classifier")
-    return objective, max(int(n_classes), 2)
+        kind = "regressor" if is_regressor else "classifier"
+        raise ValueError(f"its objective is {known}, which makes no {kind}")
+    return objective, 0 if is_regressor else max(int(n_classes), 2)
 
 
 def split_trees(text: str) -> tuple[str, list[str], str]:
@@ -253,14 +248,14 @@ def _merge_info(infos: Sequence[str]) -> str:
     return ":".join(dict.fromkeys(value for info in known for value in info.split(":")))
 
 
-def append_group_tree(booster: lgb.Booster, tree: GroupTree) -> lgb.Booster:
+def append_group_tree(booster: lgb.Booster, nodes: Sequence[Node]) -> lgb.Booster:
     """Append a tree of offsets of groups, after the best iteration.
 
     Parameters
     ----------
     booster : Booster
         A booster with one score for each row.
-    tree : GroupTree
+    nodes : sequence of Node
         The offsets.
 
     Returns
@@ -274,7 +269,7 @@ def append_group_tree(booster: lgb.Booster, tree: GroupTree) -> lgb.Booster:
         If the booster averages its trees, or has several trees in a round.
     """
     head, trees, rest = split_sum(booster.model_to_string())
-    trees = [*trees, re.sub(r"\ATree=0", f"Tree={len(trees)}", _write(tree))]
+    trees = [*trees, re.sub(r"\ATree=0", f"Tree={len(trees)}", _write(nodes))]
     appended = with_text(booster, join_trees(head, trees, rest))
     appended.best_iteration = len(trees) if booster.best_iteration > 0 else 0
     return appended
@@ -296,15 +291,15 @@ def split_sum(text: str) -> tuple[str, list[str], str]:
     return head, trees, rest
 
 
-def _write(tree: GroupTree) -> str:
+def _write(nodes: Sequence[Node]) -> str:
     """Write a tree as LightGBM does; splits and leaves are numbered apart.
 
     A category goes left in LightGBM where the row has it, so that its children change sides.
     """
-    splits = [i for i, node in enumerate(tree.nodes) if node.feature is not None]
-    leaves = [i for i, node in enumerate(tree.nodes) if node.feature is None]
+    splits = [i for i, node in enumerate(nodes) if node.feature is not None]
+    leaves = [i for i, node in enumerate(nodes) if node.feature is None]
     number = {i: k for k, i in enumerate(splits)} | {i: ~k for k, i in enumerate(leaves)}
-    of_splits, of_leaves = [tree.nodes[i] for i in splits], [tree.nodes[i] for i in leaves]
+    of_splits, of_leaves = [nodes[i] for i in splits], [nodes[i] for i in leaves]
     children, threshold, bits, ends = [], [], list[int](), [0]
     for node in of_splits:
         if node.category is None:
@@ -382,62 +377,48 @@ def best_iteration(booster: lgb.Booster) -> int:
     return best if best > 0 else booster.current_iteration()
 
 
-class LGBMTreeWeights(TreeWeights):
-    """Weights of the rounds of a trained classifier of LightGBM, up to its best iteration."""
-
-    def __init__(self, model: Any) -> None:
-        split_sum(model.booster_.model_to_string(num_iteration=1))
-        super().__init__(model, best_iteration(model.booster_))
-
-    def _score_round(self, X: Any, t: int) -> Array:
-        table = np.asarray(X) if isinstance(X, list) else X
-        booster = self.model.booster_
-        found = booster.predict(table, raw_score=True, start_iteration=t, num_iteration=1)
-        return np.asarray(found)
-
-    def set_parameters(self, parameters: Float, intercept: float) -> None:
-        """Change the parameters, and add to all scores."""
-        self._take(weight_rounds(self.model.booster_, parameters, intercept))
-
-    def append_offsets(self, X: Any, offsets: GroupOffsets, groups: Codes) -> None:
-        """Append a tree with the offsets of groups."""
-        tree = GroupTree.from_offsets(X, offsets, groups)
-        self._take(append_group_tree(self.model.booster_, tree))
-
-    def _take(self, booster: lgb.Booster) -> None:
-        self.model._Booster, self.model._best_iteration = booster, booster.best_iteration
+def describe_sum(booster: lgb.Booster) -> tuple[float, int]:
+    """Find the intercept, which is none, and the rounds of a sum of trees for two classes."""
+    split_sum(booster.model_to_string(num_iteration=1))
+    return 0.0, best_iteration(booster)
 
 
-class LGBMLeafValues(LeafValues, LGBMTreeWeights):
-    """Values of the leaves of a trained classifier of LightGBM, up to its best iteration.
+def score_round(model: lgb.LGBMClassifier, X: Any, t: int) -> Array:
+    """Score rows by the tree of one round."""
+    table = np.asarray(X) if isinstance(X, list) else X
+    found = model.booster_.predict(table, raw_score=True, start_iteration=t, num_iteration=1)
+    return np.asarray(found)
 
-    A ``ValueError`` refuses leaves that are linear functions.
+
+def read_leaves(booster: lgb.Booster) -> list[list[float]]:
+    """Read the values of the leaves of each tree, up to the best iteration.
+
+    Raises
+    ------
+    ValueError
+        If leaves are linear functions.
     """
+    trees = split_trees(booster.model_to_string())[1]
+    if any("\nis_linear=1" in tree for tree in trees):
+        raise ValueError(
+            "space='leaves' changes one value of each leaf, and linear_tree=True has a linear "
+            "function in it: use space='trees'."
+        )
+    sizes = [int(field_of(tree, "num_leaves")) for tree in trees]
+    return [[booster.get_leaf_output(t, i) for i in range(n)] for t, n in enumerate(sizes)]
 
-    def __init__(self, model: Any) -> None:
-        LGBMTreeWeights.__init__(self, model)
-        booster = model.booster_
-        trees = split_trees(booster.model_to_string())[1]
-        if any("\nis_linear=1" in tree for tree in trees):
-            raise ValueError(
-                "space='leaves' changes one value of each leaf, and linear_tree=True has a linear "
-                "function in it: use space='trees'."
-            )
-        sizes = [int(field_of(tree, "num_leaves")) for tree in trees]
-        values = [[booster.get_leaf_output(t, i) for i in range(n)] for t, n in enumerate(sizes)]
-        self._set_leaves(values)
 
-    def _find_leaves(self, X: Any, n_samples: int) -> Codes:
-        table = np.asarray(X) if isinstance(X, list) else X
-        leaves = self.model.booster_.predict(table, pred_leaf=True)
-        return np.asarray(leaves).reshape(n_samples, -1).astype(np.intp)
+def find_leaves(model: lgb.LGBMClassifier, X: Any) -> Codes:
+    """Find the leaf of each row in each tree, counted from zero within the tree."""
+    table = np.asarray(X) if isinstance(X, list) else X
+    return np.asarray(model.booster_.predict(table, pred_leaf=True)).astype(np.intp)
 
-    def set_parameters(self, parameters: Float, intercept: float) -> None:
-        """Change the values of the leaves, and add to all scores."""
-        booster = self.model.booster_
-        changed = with_text(booster, booster.model_to_string())
-        for t, of_tree in enumerate(self.split_leaves(parameters)):
-            for i, value in enumerate(of_tree.tolist()):
-                changed.set_leaf_output(t, i, value)
-        changed.best_iteration = changed.num_trees() if booster.best_iteration > 0 else 0
-        self._take(shift_intercept(changed, np.array([intercept])))
+
+def set_leaves(booster: lgb.Booster, values: Sequence[Float], intercept: float) -> lgb.Booster:
+    """Make a booster whose leaves have other values, and add to all scores."""
+    changed = with_text(booster, booster.model_to_string())
+    for t, of_tree in enumerate(values):
+        for i, value in enumerate(of_tree.tolist()):
+            changed.set_leaf_output(t, i, value)
+    changed.best_iteration = changed.num_trees() if booster.best_iteration > 0 else 0
+    return shift_intercept(changed, np.array([intercept]))

@@ -1,14 +1,13 @@
 """Parameters, metrics and callbacks of LightGBM, and their checks under constraints.
 
-Without an objective LightGBM hands its metrics raw scores. Ranking metrics give the same values as
-by probabilities. All others are computed here on probabilities, as LightGBM computes them.
+Without an objective LightGBM hands its metrics raw scores. Those asked for by name are therefore
+evaluated by a booster without trees, which has the objective and starts from these scores.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,8 +15,6 @@ from typing import Any
 import lightgbm as lgb
 import numpy as np
 from lightgbm.callback import CallbackEnv, EarlyStopException
-from scipy.special import huber
-from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.utils.class_weight import compute_class_weight
 
 from gbm_constrained._dataframes import foreign_categories
@@ -26,7 +23,7 @@ from gbm_constrained.data.exact_sums import Communicator
 from gbm_constrained.fit.callbacks import check_booster_callbacks
 from gbm_constrained.fit.fit import ConstrainedFit
 from gbm_constrained.fit.options import check_number
-from gbm_constrained.scorers.base import ConstraintStopping, compute_probabilities, map_scores
+from gbm_constrained.scorers.base import ConstraintStopping, map_scores
 
 # Other names of the parameters that this package reads, in LightGBM's order of precedence.
 ALIASES = {
@@ -91,152 +88,53 @@ def make_early_stopping(model: Any) -> list[Any]:
 EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities
 
 
-def _logloss(y: Array, p: Array, sample_weight: Any) -> float:
-    right = np.where(y > 0, p, 1.0 - p) if p.ndim == 1 else p[np.arange(y.size), y.astype(int)]
-    return float(np.average(-np.log(np.maximum(right, EPSILON)), weights=sample_weight))
-
-
-def _error(y: Array, p: Array, sample_weight: Any, top_k: int = 1) -> float:
-    if p.ndim == 1:
-        return float(np.average((p > 0.5) != (y > 0), weights=sample_weight))
-    # In LightGBM a row is right only if fewer than k other classes score as high.
-    right = p[np.arange(y.size), y.astype(int)]
-    return float(np.average((p >= right[:, None]).sum(axis=1) > top_k, weights=sample_weight))
-
-
-def _rank(y: Array, score: Array, sample_weight: Any, measure: Callable[..., float]) -> float:
-    if np.ptp(y) == 0:  # LightGBM gives 1 for one class.
-        return 1.0
-    return float(measure(y, score, sample_weight=sample_weight))
-
-
-def _auc_mu(y: Array, score: Array, sample_weight: Any, costs: Any = None) -> float:
-    """Compute the mean over pairs of classes of their AUC; Kleiman and Page, 2019."""
-    k = score.shape[1]
-    cost = 1.0 - np.eye(k)
-    if costs is not None:
-        costs = costs.split(",") if isinstance(costs, str) else costs
-        cost = np.asarray(costs, dtype=np.float64).reshape(k, k)
-        np.fill_diagonal(cost, 0.0)
-    total = 0.0
-    for i, j in itertools.combinations(range(k), 2):
-        both = np.isin(y, (i, j))
-        if np.unique(y[both]).size == 2:
-            side = cost[i] - cost[j]
-            along = (side[i] - side[j]) * (score[both] @ side)
-            part = None if sample_weight is None else sample_weight[both]
-            total += float(roc_auc_score(y[both] == i, along, sample_weight=part))
-    return float(total / (k * (k - 1) / 2))
-
-
-def _tweedie(y: Array, f: Array, given: Mapping[str, float]) -> Array:
-    f, power = np.maximum(f, 1e-10), given["tweedie_variance_power"]
-    return np.asarray(f ** (2.0 - power) / (2.0 - power) - y * f ** (1.0 - power) / (1.0 - power))
-
-
-def _fair(y: Array, f: Array, given: Mapping[str, float]) -> Array:
-    far, c = np.abs(y - f), given["fair_c"]
-    return np.asarray(c * far - c**2 * np.log1p(far / c))
-
-
-# Losses of targets and predictions, whose means are metrics, and their parameters.
-LOSSES: dict[str, Callable[[Array, Array, Mapping[str, float]], Array]] = {
-    "l1": lambda y, f, _: np.abs(y - f),
-    "l2": lambda y, f, _: np.square(y - f),
-    "rmse": lambda y, f, _: np.square(y - f),  # The root is taken of the mean.
-    "quantile": lambda y, f, given: (given["alpha"] - (y < f)) * (y - f),
-    "huber": lambda y, f, given: huber(given["alpha"], y - f),
-    "fair": _fair,
-    "mape": lambda y, f, _: np.abs(y - f) / np.maximum(np.abs(y), 1.0),
-    "poisson": lambda y, f, _: np.maximum(f, 1e-10) - y * np.log(np.maximum(f, 1e-10)),
-    "tweedie": _tweedie,
-    "gamma": lambda y, f, _: y / f + np.log(f),
-}
+METRIC_PARAMETERS = (
+    "alpha", "fair_c", "tweedie_variance_power", "multi_error_top_k", "auc_mu_weights"
+)  # fmt: skip
 # Parameters of losses, which objectives have as well, and LightGBM's defaults.
 LOSS_PARAMETERS = {"alpha": 0.9, "fair_c": 1.0, "tweedie_variance_power": 1.5}
-
-
-def _mean_loss(
-    y: Array, f: Array, sample_weight: Any, *, name: str, given: Mapping[str, float]
-) -> float:
-    y, f = np.asarray(y, dtype=np.float64), np.asarray(f, dtype=np.float64)
-    mean = float(np.average(LOSSES[name](y, f, given), weights=sample_weight))
-    return mean**0.5 if name == "rmse" else mean
-
-
-METRICS: dict[str, Callable[..., float]] = {
-    **dict.fromkeys(("binary_logloss", "multi_logloss", "cross_entropy"), _logloss),
-    **dict.fromkeys(("binary_error", "multi_error"), _error),
-    **{name: functools.partial(_mean_loss, name=name) for name in LOSSES},
-    "auc": functools.partial(_rank, measure=roc_auc_score),
-    "average_precision": functools.partial(_rank, measure=average_precision_score),
-    "auc_mu": _auc_mu,
-}
-HIGHER_IS_BETTER = ("auc", "average_precision", "auc_mu")
-RANK_METRICS = (*HIGHER_IS_BETTER, "multi_error")
-# LightGBM takes no other metrics of several classes.
-OF_SEVERAL_CLASSES = ("multi_logloss", "multi_error", "auc_mu")
-OF_POSITIVE_TARGETS = ("gamma",)
 NO_METRIC = ("none", "null", "custom", "na")
-METRIC_ALIASES = {
-    "binary": "binary_logloss",
-    "multiclass": "multi_logloss",
-    "softmax": "multi_logloss",
-    "xentropy": "cross_entropy",
-    "mae": "l1",
-    "mean_absolute_error": "l1",
-    "regression_l1": "l1",
-    "mse": "l2",
-    "mean_squared_error": "l2",
-    "regression": "l2",
-    "regression_l2": "l2",
-    "root_mean_squared_error": "rmse",
-    "l2_root": "rmse",
-    "mean_absolute_percentage_error": "mape",
-}
 
 
 def find_reported_name(name: str, n_classes: int) -> str:
-    """Find the name by which LightGBM reports a metric; a regression has no classes."""
-    name = METRIC_ALIASES.get(name.lower(), name.lower())
-    prefix = "binary" if n_classes == 2 else "multi"
-    for kind in ("logloss", "error") if n_classes else ():
-        if name in (kind, f"binary_{kind}", f"multi_{kind}"):
-            return f"{prefix}_{kind}"
-    return name
+    """Find the name by which the parent asks for a metric of so many classes."""
+    kind = name.lower().removeprefix("binary_").removeprefix("multi_")
+    if kind not in ("logloss", "error"):
+        return name
+    return f"binary_{kind}" if n_classes == 2 else f"multi_{kind}"
 
 
-def make_metric(name: str, model: Any, predict: Callable[[Array], Array]) -> Callable[..., Any]:
-    """Make one of LightGBM's metrics as a function of labels, scores and weights.
+def make_metrics(
+    model: Any,
+    eval_metric: Any,
+    default: str,
+    learner: Mapping[str, Any],
+    labels: Array,
+    predict: Callable[[Array], Array],
+) -> list[Callable[..., Any]]:
+    """Make functions of labels, scores and weights of the metrics that were asked for.
 
-    `predict` makes predictions of scores.
-    """
-    reported, options = name, dict[str, Any]()
-    top_k = find_parameter(model, "multi_error_top_k", 1)
-    if name == "multi_error" and top_k > 1:
-        reported, options = f"{name}@{top_k}", {"top_k": top_k}
-    if name == "auc_mu":
-        options["costs"] = find_parameter(model, "auc_mu_weights", None)
-    if name in LOSSES:
-        given = {key: find_parameter(model, key, of) for key, of in LOSS_PARAMETERS.items()}
-        options["given"] = given
+    LightGBM computes all metrics that have a name, in the order of the parent.
 
-    def metric(y_true: Array, margin: Array, weight: Any) -> tuple[str, float, bool]:
-        weight = None if weight is None else np.asarray(weight, dtype=np.float64)
-        # Ranking metrics would differ where probabilities tie and scores do not.
-        score = margin if name in RANK_METRICS else predict(margin)
-        value = float(METRICS[name](y_true, score, sample_weight=weight, **options))
-        return reported, value, name in HIGHER_IS_BETTER
+    Parameters
+    ----------
+    model : estimator
+        The estimator, one of whose parameters may be a metric.
+    eval_metric : str, callable, list or None
+        The argument of ``fit``.
+    default : str
+        The metric where none has a name.
+    learner : mapping
+        Parameters of the objective by which LightGBM makes predictions of scores.
+    labels : ndarray
+        Labels that the objective takes: one of each class.
+    predict : callable
+        Makes predictions of scores, which metrics of the user are given.
 
-    return metric
-
-
-def list_metrics(
-    model: Any, eval_metric: Any, default: str, n_classes: int = 0
-) -> tuple[list[str], list[Any]]:
-    """List the names and the functions of the metrics that were asked for, as the parent does.
-
-    The `default` is evaluated where no metric has a name.
+    Raises
+    ------
+    ValueError
+        If LightGBM does not compute a metric under the objective.
     """
     _check_types(model, eval_metric)
     asked = eval_metric if isinstance(eval_metric, (list, tuple)) else [eval_metric]
@@ -245,45 +143,40 @@ def list_metrics(
     fixed = [fixed] if isinstance(fixed, str) else [str(m) for m in fixed if m is not None]
     # As in the parent, the position of a name in `metric` has precedence.
     first = [m for m in asked if isinstance(m, str) and not (is_given and m in fixed)]
-    names = [*first, *fixed]
-    names = [m.strip() for name in names for m in name.split(",") if m.strip()]
+    names = [m.strip() for name in (*first, *fixed) for m in name.split(",") if m.strip()]
     names = names or [default]  # LightGBM reads an empty name so.
-    names = list(dict.fromkeys(find_reported_name(m, n_classes) for m in names))
-    return [m for m in names if m not in NO_METRIC], [m for m in asked if callable(m)]
+    if learner["objective"] in ("binary", "multiclass"):
+        names = [find_reported_name(name, labels.size) for name in names]
+    names = [name for name in names if name.lower() not in NO_METRIC]
+    given = {name: find_parameter(model, name, None) for name in METRIC_PARAMETERS}
+    params = {name: value for name, value in given.items() if value is not None}
+    params |= {**learner, "verbosity": -1, "num_threads": 1}
 
-
-def split_metrics(model: Any, eval_metric: Any, n_classes: int) -> tuple[list[str], list[Any]]:
-    """Split metrics into names that need no objective, and functions of labels and scores.
-
-    Ranking metrics need no objective. All others become functions of probabilities. LightGBM
-    evaluates functions last. A ranking metric that was asked for after another metric becomes a
-    function as well, and the order stays, which early stopping may depend on.
-    """
-    default = "binary_logloss" if n_classes == 2 else "multi_logloss"
-    names, own = list_metrics(model, eval_metric, default, n_classes)
-    of_several = n_classes > 2
-    known = [m for m in METRICS if (m in OF_SEVERAL_CLASSES) == of_several]
-    refuse_unknown(
-        names, sorted({*known} - {*OF_POSITIVE_TARGETS}), f"on {n_classes} classes",
-        "probabilities",
-    )  # fmt: skip
-    n_own = next((i for i, m in enumerate(names) if m not in RANK_METRICS), len(names))
-    return names[:n_own], [
-        *(make_metric(m, model, compute_probabilities) for m in names[n_own:]),
-        *(map_scores(metric, compute_probabilities) for metric in own),
-    ]
-
-
-def refuse_unknown(
-    names: Sequence[str], known: Sequence[str], where: str, predictions: str
-) -> None:
-    """Refuse metrics beside the known ones, which LightGBM would evaluate on raw scores."""
-    if unknown := [m for m in names if m not in known]:
-        raise ValueError(
-            f"metric {unknown[0]!r} cannot be evaluated {where} under constraints, where LightGBM "
-            f"gives metrics raw scores: use one of {[*known]}, or a callable eval_metric, which "
-            f"is given {predictions}."
+    def evaluate(
+        metrics: Sequence[str], y_true: Array, margin: Array, weight: Any
+    ) -> list[tuple[str, float, bool]]:
+        # A booster without trees has the scores that its rows start from.
+        few = lgb.Dataset(np.zeros((labels.size, 1)), labels, params=params)
+        rows = few.create_valid(
+            np.zeros((len(y_true), 1)), y_true, weight, init_score=np.ravel(margin, order="F")
         )
+        booster = lgb.Booster({**params, "metric": metrics}, few).add_valid(rows, "rows")
+        return [tuple(result)[1:4] for result in booster.eval_valid()]
+
+    score = np.zeros((labels.size, params.get("num_class", 1)))
+    for name in names:
+        try:
+            reason = "" if evaluate([name], labels, score, None) else "it has no such metric"
+        except lgb.basic.LightGBMError as error:
+            reason = f"LightGBM says {str(error).strip()!r}"
+        if reason:
+            raise ValueError(
+                f"metric {name!r} cannot be evaluated under constraints with "
+                f"objective={learner['objective']!r}: {reason}. Use another metric of LightGBM, "
+                f"or a callable eval_metric, which is given predictions."
+            )
+    functions = [map_scores(metric, predict) for metric in asked if callable(metric)]
+    return [functools.partial(evaluate, names), *functions] if names else functions
 
 
 def _check_types(model: Any, eval_metric: Any) -> None:
@@ -426,7 +319,16 @@ def check_parameters(model: Any, callbacks: Any) -> None:
         )
 
 
-def find_own_boosting(model: Any) -> str | None:
+def find_without_gradients(model: Any) -> str | None:
+    """Find the parameter of a classifier by which its booster takes no gradients but its own."""
+    objective = find_objective(model)
+    if callable(objective):
+        return f"objective={objective!r}"
+    is_native = read_as("objective", objective, "") in NATIVE_OBJECTIVES
+    return find_own_booster(model) if is_native else None
+
+
+def find_own_booster(model: Any) -> str | None:
     """Find the parameter of a booster that takes no gradients but its own.
 
     DART rescales its old trees as it grows, so that multipliers found on part of the rows do not

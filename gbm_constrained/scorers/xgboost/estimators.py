@@ -38,6 +38,7 @@ from gbm_constrained.scorers.xgboost.fits import (
     XGBoostRegressionAdapter,
     by_keyword,
 )
+from gbm_constrained.scorers.xgboost.parameters import map_metrics
 from gbm_constrained.solvers.base import SolverMethod
 
 
@@ -287,17 +288,11 @@ class ConstrainedXGBRegressor(DrivenXGBRegressorMixin, xgb.XGBRegressor):
         return self._fit_by_name(super().fit, locals())
 
 
-def _share_metric(metric: Any, communicator: Communicator) -> Any:
+def _share_metric(function: Callable[..., Any], communicator: Communicator) -> Any:
     """Make XGBoost's mean over machines of a function the mean over their rows.
 
     A machine without rows calls it on nothing otherwise, and one of few rows counts as any other.
-    Names stay as they are.
     """
-    if isinstance(metric, (list, tuple)):
-        return [_share_metric(one, communicator) for one in metric]
-    if not callable(metric):
-        return metric
-    function: Callable[..., Any] = metric
 
     @functools.wraps(function)
     def shared(y_true: Any, y_score: Any, **weighted: Any) -> float:
@@ -336,7 +331,8 @@ class ShardXGBClassifier(ShardMixin, ConstrainedXGBClassifier):
         if not hasattr(self, "n_all_classes"):
             self.n_all_classes = check_labels(y, communicator=self.machine.communicator)[0].size
         own: Any = self.eval_metric
-        self.eval_metric = _share_metric(own, self.machine.communicator)
+        share = functools.partial(_share_metric, communicator=self.machine.communicator)
+        self.eval_metric = map_metrics(own, share)
         try:
             return native(X, np.arange(self.n_all_classes), **given)
         finally:

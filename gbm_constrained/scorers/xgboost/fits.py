@@ -14,8 +14,8 @@ import functools
 import inspect
 import operator
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
@@ -25,7 +25,6 @@ from xgboost.core import require_keyword_args
 from gbm_constrained._dataframes import take_rows, with_rows
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array, Bool, Codes, Float
-from gbm_constrained.data.fit_data import check_targets
 from gbm_constrained.data.splits import Fold
 from gbm_constrained.data.validation import (
     check_features,
@@ -34,25 +33,23 @@ from gbm_constrained.data.validation import (
     check_weight,
     preserve_random_state,
 )
-from gbm_constrained.decision.evaluation_set import EvaluationSet
-from gbm_constrained.decision.regression import Affine
 from gbm_constrained.fit import model_note
 from gbm_constrained.fit.callbacks import Progress
 from gbm_constrained.fit.checkpoint import State
 from gbm_constrained.fit.cross_fit import FoldBoosterFactory
-from gbm_constrained.fit.fit import ConstrainedFit, EvaluationArguments
+from gbm_constrained.fit.fit import ConstrainedFit
 from gbm_constrained.fit.fitted_report import remove_report
-from gbm_constrained.fit.native_models import EvaluationRows, IsOver, PartRows, clone_plain
+from gbm_constrained.fit.native_models import IsOver, PartRows, clone_plain
 from gbm_constrained.fit.options import check_number, check_spelling, drop_solver_parameters
-from gbm_constrained.fit.problem import LibrarySettings, TreeLimits
-from gbm_constrained.problem.losses import MAX_DELTA_STEP, ObjectiveName, RegressionObjective
+from gbm_constrained.problem.losses import MAX_DELTA_STEP, ObjectiveName
+from gbm_constrained.problem.rows import count_threads
 from gbm_constrained.scorers.base import (
     BoosterAdapter,
     ConstraintStopping,
     LibraryFoldBooster,
     TrainedPart,
     compute_probabilities,
-    read_objective,
+    map_scores,
 )
 from gbm_constrained.scorers.xgboost import models, parameters
 from gbm_constrained.solvers.base import Solver
@@ -109,38 +106,26 @@ def read_in_parts(
         yield read_matrix(parent, take_rows(X, part), take_start(base_margin, part))
 
 
-class FoldFeatures:
-    """Features of all rows of a fit, from which matrices of some rows are made.
+class HostFeatures:
+    """Features in main memory, read once, from which matrices of some rows are made.
+
+    XGBoost takes longer to read a table of pandas than to bin its numbers. Arrays need no reading.
+    Held-out rows are scored by their values, which is faster than by bins.
 
     Parameters
     ----------
     parent : XGBClassifier
         The classifier, whose parameters say how features are read.
-    base_margin : array-like, default=None
+    X : table or array
+        Features of all rows.
+    base_margin : array-like or None
         Scores that all rows start from.
     """
 
-    # Makes the matrix of some rows that trees are grown on, with the bins of the first one.
-    # Labels, weights and weights of features are further arguments.
-    training: Callable[..., Any]
-    held: Callable[[Codes], Any]  # Makes the matrix of held-out rows.
-    # Makes matrices of some rows anew, so that none need be kept; None where it takes long.
-    read_again: Callable[[Codes], Iterator[xgb.DMatrix]] | None = None
-
-    def __init__(self, parent: xgb.XGBClassifier, base_margin: Any) -> None:
-        self.parent, self.base_margin = parent, base_margin
-
-
-class HostFeatures(FoldFeatures):
-    """Features in main memory, read once.
-
-    XGBoost takes longer to read a table of pandas than to bin its numbers. Arrays need no reading.
-    Held-out rows are scored by their values, which is faster than by bins.
-    """
-
     def __init__(self, parent: xgb.XGBClassifier, X: Any, base_margin: Any) -> None:
-        super().__init__(parent, base_margin)
-        self.read_again, self.bins = functools.partial(read_in_parts, parent, X, base_margin), None
+        self.parent, self.base_margin, self.bins = parent, base_margin, None
+        # Boosters keep this function, and not the features.
+        self.read_again = functools.partial(read_in_parts, parent, X, base_margin)
         self.described = {"enable_categorical": parent.enable_categorical}
         if type(X) is np.ndarray:
             self.values = X
@@ -168,7 +153,7 @@ class HostFeatures(FoldFeatures):
         return xgb.DMatrix(values, base_margin=start, nthread=n_threads, **self.described)
 
 
-class CardFeatures(FoldFeatures):
+class CardFeatures:
     """An array of features whose rows are binned on a graphics card, batch by batch.
 
     XGBoost bins an array in main memory on the processor, which takes longer than to grow the
@@ -178,8 +163,8 @@ class CardFeatures(FoldFeatures):
     def __init__(
         self, parent: xgb.XGBClassifier, X: Array, base_margin: Any, array_module: Any
     ) -> None:
-        super().__init__(parent, base_margin)
-        self.X, self.array_module, self.bins = X, array_module, None
+        self.parent, self.X, self.base_margin = parent, X, base_margin
+        self.array_module, self.bins = array_module, None
 
     def training(self, rows: Codes, *, feature_weights: Any = None, **of_rows: Any) -> Any:
         """Make the matrix that trees are grown on, with the bins of the first one."""
@@ -237,7 +222,7 @@ class _Batches(xgb.DataIter):
         self.start = 0
 
 
-class MatrixFeatures(FoldFeatures):
+class MatrixFeatures:
     """Features of which the user makes the matrix of some rows, with the scores they start from.
 
     Parameters
@@ -249,8 +234,7 @@ class MatrixFeatures(FoldFeatures):
     """
 
     def __init__(self, parent: xgb.XGBClassifier, n_rows: int) -> None:
-        super().__init__(parent, None)
-        self.n_rows = n_rows
+        self.parent, self.n_rows = parent, n_rows
 
     def training(self, rows: Codes, *, feature_weights: Any = None, **of_rows: Any) -> Any:
         """Make the matrix of some rows, with the labels and weights of all rows."""
@@ -270,9 +254,11 @@ class MatrixFeatures(FoldFeatures):
         matrix.set_info(feature_weights=feature_weights, **of_rows)
         return matrix
 
-    def held(self, rows: Codes) -> Any:
-        """Make the matrix of held-out rows."""
-        return self.training(rows)
+    held = training  # without labels
+
+
+FoldFeatures: TypeAlias = HostFeatures | CardFeatures | MatrixFeatures
+"""Makes matrices of some of the rows of a fit, to grow trees on and to measure constraints by."""
 
 
 def read_features(
@@ -302,12 +288,6 @@ class KeptObjective(dict[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         if name != "objective":
             super().__setitem__(name, value)
-
-
-def _copy_into(copy: Array, values: Array) -> Array:
-    """Copy values to a place that is written anew: new memory takes several times as long."""
-    np.copyto(copy, values)
-    return copy
 
 
 # The parent comes next to the mixin, and XGBoost looks for parameters in the first two bases.
@@ -449,10 +429,10 @@ class DrivenXGBMixin(_Parent):
             if ref is None:
                 driven.matrices.append(self._scored(matrix, kwargs))
                 # XGBoost reads both in every round, by JSON, for an objective that uses neither.
-                # A copy takes a fraction of that time.
+                # A copy to the same place takes a fraction of that time.
                 for name in ("get_label", "get_weight"):
                     values = getattr(matrix, name)()
-                    copy = functools.partial(_copy_into, np.empty_like(values), values)
+                    copy = functools.partial(np.positive, values, np.empty_like(values))
                     setattr(matrix, name, copy)
             else:
                 X, y = kwargs["data"], kwargs["label"]
@@ -497,12 +477,12 @@ class XGBFoldBooster(LibraryFoldBooster):
         training = features.training(fold.training, **of_rows)
         self.matrices = {"training": training, "held": features.held(fold.held)}
         # The features themselves are freed with the factory of the boosters.
-        self.read_again, self.native = features.read_again, native
+        self.read_again, self.native = getattr(features, "read_again", None), native
         self.names = training.feature_names
         self.booster = self._make_booster()
         # All other callbacks are about the model that is returned.
-        schedulers, callbacks = xgb.callback.LearningRateScheduler, features.parent.callbacks or ()
-        self.schedulers = [c for c in callbacks if isinstance(c, schedulers)]
+        scheduler, callbacks = xgb.callback.LearningRateScheduler, features.parent.callbacks or ()
+        self.schedulers = [c for c in callbacks if isinstance(c, scheduler)]
 
     def _make_booster(self, forest: xgb.Booster | None = None) -> xgb.Booster:
         """Make the booster, or one that goes on from saved trees.
@@ -572,8 +552,6 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
 
     Attributes
     ----------
-    own_objective : dict
-        The library's own objective, with its parameters.
     params : dict
         Parameters of the native learner beside the user's.
     matrices : list
@@ -591,21 +569,21 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
     order_of_scores = "C"
     compares_names = True
     predict_takes_start = True
-    spaces: ClassVar = {"trees": models.XGBTreeWeights, "leaves": models.XGBLeafValues}
+    patience = "early_stopping_rounds"
+    editing: ClassVar = models
+    reading: ClassVar = parameters
     # Whether the library's objective stays beside gradients of a solver, where the parent's fit
     # would put the squared error.
     keeps_objective: ClassVar[bool] = False
-    objective: RegressionObjective  # of a regressor
+    # Boosters set their verbosity for the whole process.
+    measuring = staticmethod(functools.partial(xgb.config_context, verbosity=0))
 
     def __init__(self, *given: Any, is_observed: bool) -> None:
         super().__init__(*given, is_observed=is_observed)
-        self.own_objective: dict[str, Any] = {}
         self.params: dict[str, Any] = {}
-        self.has_margins = False
         self.sets: list[tuple[Any, Any, bool]] = []  # X_i, y_i, and whether they are held out.
         self.remaining = iter(self.sets)
         self.matrices: list[Any] = []
-        self.by_set: dict[EvaluationSet, Any] = {}
         self.grown_before = 0
         self.stopping: list[XGBConstraintStopping] = []
 
@@ -657,10 +635,6 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
             # Readers of the booster that do not know the best iteration would take all rounds.
             self.model._Booster = models.best_rounds(self.model.get_booster())
 
-    def evaluation_rows(self) -> list[EvaluationRows]:
-        self.has_margins = self.starting_scores() is not None
-        return super().evaluation_rows()
-
     def list_for_each(self, name: str) -> Sequence[Any]:
         values, n_sets = self.arguments[name], len(self.pairs)
         if values is None:
@@ -671,9 +645,6 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
                 f"{len(values)}: give eval_set as well, and None for sets that have none."
             )
         return list(values)
-
-    def without_gradients(self) -> str | None:
-        return parameters.find_without_gradients(self.model)
 
     def prepare_part(self, plain: Any, part: PartRows) -> dict[str, Any]:
         given = {**self.arguments, "verbose": False}
@@ -740,7 +711,7 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
         parameters.check_parameters(model)
         check_features(self.X)
         parameters.warn_of_cut_names(self.X)
-        check_integer("n_estimators", model.get_num_boosting_rounds(), 1)
+        check_integer("n_estimators", self.parameter("num_iterations"), 1)
         booster = continued
         if isinstance(continued, (str, os.PathLike)):
             booster = xgb.Booster(model_file=continued)
@@ -762,24 +733,10 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
                 f"it at 'binary:logistic' (softmax is chosen for several classes)."
             )
 
-    def settings(self) -> LibrarySettings:
-        model = self.model
-        with preserve_random_state(model):
-            native = model.get_xgb_params()
-        rate = native.get("eta", model.learning_rate)
-        if rate is None:
-            rate = 0.3  # XGBoost's own default, which no call of XGBoost returns
-        return LibrarySettings(
-            check_number("learning_rate", rate),
-            model.get_num_boosting_rounds(),
-            random_state=model.random_state,
-            tree_limits=self.tree_limits,
-            **self.settings_of_task(native),
-        )
-
-    def settings_of_task(self, native: Mapping[str, Any]) -> dict[str, Any]:
-        """Give the settings about classes, given the parameters of the native learner."""
+    def settings_of_task(self) -> dict[str, Any]:
+        """Give the settings about classes."""
         model, weight = self.model, self.model.scale_pos_weight
+        array_module = parameters.choose_array_module(self.parameter("device"), model.verbosity)
 
         def factor_of(classes: Array, _: Any) -> Array:
             is_weighted = classes.size == 2 and weight is not None
@@ -793,23 +750,20 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
             "objective_factor": factor_of,
             "softmax_hessian": lambda k: 2.0,
             "takes_weights": takes_weights,
-            "without_stages": self.find_without_stages(
-                early_stopping=parameters.has_early_stopping(model),
-                callbacks=bool(model.callbacks),
-            ),
-            "kernel": parameters.kernel_options(native, model.verbosity),
+            "without_stages": self.find_without_stages(),
+            "kernel": {
+                "dtype": np.float32,
+                "hessian_floor": 1e-16,
+                "array_module": array_module,
+                "n_threads": count_threads(self.parameter("num_threads")),
+            },
         }
-
-    def tree_limits(self, names: Sequence[Hashable]) -> TreeLimits:
-        model = self.model
-        asked = model.monotone_constraints, model.interaction_constraints
-        return TreeLimits.read(names, *asked, missing=model.missing)
 
     def progress(self) -> Progress | None:
         if not self.arguments["verbose"] or self.model.verbosity == 0 or self.communicator.rank:
             return None
         monitors = xgb.callback.EvaluationMonitor
-        is_printing = any(isinstance(c, monitors) for c in self.model.callbacks or ())
+        is_printing = any(isinstance(c, monitors) for c in self.callbacks)
         return Progress("round", lines=bool(self.arguments["eval_set"]) or is_printing)
 
     def check_labels(self) -> None:
@@ -821,8 +775,7 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
                 f"Invalid classes inferred from unique values of `y`.  Expected: {expected}, got "
                 f"{classes}. Encode y first, as scikit-learn's LabelEncoder does."
             )
-        # get_params would draw from a random_state that is a generator.
-        num_class = (getattr(self.model, "kwargs", None) or {}).get("num_class")
+        num_class = self.parameter("num_class")
         if classes.size == 2 and num_class not in (None, 0, 1):
             raise ValueError(
                 f"num_class={num_class!r} cannot be trained under constraints where y has two "
@@ -833,7 +786,7 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
         if n_classes > 2:
             self.own_objective = {"objective": "multi:softprob", "num_class": n_classes}
 
-    def bind_sets(self, weights: Sequence[Any], starts: Sequence[Any]) -> EvaluationArguments:
+    def check_sets(self, weights: Sequence[Any]) -> bool:
         model, data, native = self.model, self.fit.data, self.own_objective
         if model.base_score is None and self.is_divisible:
             learner = {"nthread": model.n_jobs, **native}
@@ -847,16 +800,7 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
         for i, (_, y_i) in enumerate(self.pairs):
             name = f"sample_weight_eval_set[{i}]"
             check_weight(weights[i], len(y_i), name, self.communicator)
-            self.check_scores(starts[i], len(y_i), f"base_margin_eval_set[{i}]")
-        self.has_margins = self.start is not None or any(s is not None for s in starts)
-        return EvaluationArguments(
-            self.pairs,
-            weights,
-            starts,
-            has_patience=parameters.has_early_stopping(model),
-            parameter="early_stopping_rounds",
-            is_evaluated=bool(self.pairs),
-        )
+        return bool(self.pairs)
 
     def find_intercept(self, native: dict[str, Any]) -> Any:
         """Find the intercept that XGBoost would fit to the training rows of all machines."""
@@ -907,11 +851,6 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
 
         return make
 
-    def measuring(self) -> AbstractContextManager[Any]:
-        # Boosters set their verbosity for the whole process.
-        context: AbstractContextManager[Any] = xgb.config_context(verbosity=0)
-        return context
-
     def train(self) -> None:
         data = self.fit.data
         # Rows of further data sets without a label are in no objective: any class will do.
@@ -922,31 +861,26 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
             "sample_weight": combined.sample_weight,
             "base_margin": self.fit.data.take(self.start),
         }
-        self._share_training_rows(given, combined.X, labels)
+        # XGBoost recognises evaluation sets that are the training rows by the very objects. It
+        # then makes one matrix of both, and predicts it once.
+        names = {"sample_weight_eval_set": "sample_weight", "base_margin_eval_set": "base_margin"}
+        own = self.X, self.y, *(self.arguments[name] for name in names.values())
+        for i, pair in enumerate(self.pairs):
+            further = [None if given[each] is None else given[each][i] for each in names]
+            if combined.X is self.X and all(map(operator.is_, (*pair, *further), own)):
+                given["eval_set"] = [*given["eval_set"]]
+                given["eval_set"][i] = combined.X, labels
+                for each, name in names.items():
+                    if given[each] is not None:
+                        given[each] = [*given[each]]
+                        given[each][i] = given[name]
         with self._driven():
             self.native(combined.X, labels, **given)
             self.model.get_booster().set_attr(**{model_note.NAME: None})  # of a continued model
             self._leave_out_worse_rounds()
 
-    def _share_training_rows(self, given: dict[str, Any], X: Any, labels: Any) -> None:
-        """Let XGBoost recognise evaluation sets that are the training rows: by the very objects.
-
-        It then makes one matrix of both, and predicts it once.
-        """
-        names = {"sample_weight_eval_set": "sample_weight", "base_margin_eval_set": "base_margin"}
-        own = self.X, self.y, *(self.arguments[name] for name in names.values())
-        for i, pair in enumerate(self.pairs):
-            further = [None if given[each] is None else given[each][i] for each in names]
-            if X is self.X and all(map(operator.is_, (*pair, *further), own)):
-                given["eval_set"] = [*given["eval_set"]]
-                given["eval_set"][i] = X, labels
-                for each, name in names.items():
-                    if given[each] is not None:
-                        given[each] = [*given[each]]
-                        given[each][i] = given[name]
-
     def finish(self) -> None:
-        if self.has_margins:
+        if any(start is not None for start in (self.starting_scores(), *self.starts)):
             report, name = self.model.constraint_report_, "{}, with base_margin"
             report["rows"] = report["rows"].map(name.format, "ignore")
             issue_warning(
@@ -982,7 +916,8 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
             link = parameters.find_classes
         model.objective = objective if fit.measured.has_multipliers else native
         if link is not None:  # The parent hands its metrics no scores.
-            model.eval_metric = parameters.map_metrics(model.eval_metric, link)
+            change = functools.partial(map_scores, function=link)
+            model.eval_metric = parameters.map_metrics(model.eval_metric, change)
         self._stop_by_constraints()
         try:
             yield
@@ -1033,20 +968,16 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
             model._Booster = models.keep_first_rounds(booster, end)
         if end != self.grown_after(self.rounds):
             self.rounds, self.train_margin = end - self.grown_before, None
-        self.by_set = dict(zip(self.fit.evaluation_sets, self.matrices[1:], strict=True))
+        self.held = dict(zip(self.fit.evaluation_sets, self.matrices[1:], strict=True))
 
     def margin(self, rounds: int) -> Array:
-        booster, end = self.model.get_booster(), self.grown_after(rounds)
-        return self._score(booster, self.matrices[0], end)
+        return self.score_rows(self.matrices[0], rounds)
 
-    def held_margin(self, rows: EvaluationSet, rounds: int) -> Array:
-        if rows not in self.by_set:  # Certification rows are no evaluation set of the user.
-            data = self.fit.data
-            assert data.certification is not None
-            X, start = take_rows(data.whole.X, data.certification), self.start
-            self.by_set[rows] = read_matrix(self.model, X, take_start(start, data.certification))
-        booster, end = self.model.get_booster(), self.grown_after(rounds)
-        return self._score(booster, self.by_set[rows], end)
+    def read_rows(self, X: Any, start: Any) -> xgb.DMatrix:
+        return read_matrix(self.model, X, start)
+
+    def score_rows(self, rows: xgb.DMatrix, rounds: int) -> Array:
+        return self._score(self.model.get_booster(), rows, self.grown_after(rounds))
 
     def truncate(self, rounds: int) -> None:
         model, end = self.model, self.grown_after(rounds)
@@ -1069,12 +1000,6 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
             data, metric = stopping[-1].data, stopping[-1].metric_name
         results = model.evals_result_[data or list(model.evals_result_)[-1]]
         return float(results[metric or list(results)[-1]][rounds - 1])
-
-    def add_to_margin(self, shift: Array) -> None:
-        models.shift_intercept(self.model.get_booster(), shift)
-
-    def rescale(self, affine: Affine) -> None:
-        models.rescale(self.model.get_booster(), affine)
 
 
 SQUARED = "reg:squarederror"
@@ -1105,11 +1030,9 @@ class XGBoostRegressionAdapter(XGBoostAdapter):
     def check_objective(self) -> None:
         model, parameter = self.model, {}
         name = SQUARED if model.objective is None else model.objective
-        more = getattr(model, "kwargs", None) or {}
         if str(name) in PARAMETERS:
             key, default = PARAMETERS[name]
-            given = more.get(key, getattr(model, key, None))
-            given = default if given is None else given
+            given = self.parameter(key, default)
             values = np.ravel(given) if given is not None else np.zeros(0)
             if values.size != 1:
                 raise ValueError(
@@ -1117,24 +1040,17 @@ class XGBoostRegressionAdapter(XGBoostAdapter):
                     f"{given!r}: a fit under constraints has one prediction for each row."
                 )
             parameter = {key: values[0]}
-        if (outputs := more.get("num_target", 1)) != 1:
+        if (outputs := self.parameter("num_target", 1)) != 1:
             raise ValueError(
                 f"num_target={outputs!r} asks for several predictions of each row, and a fit "
                 f"under constraints has one: leave it out."
             )
-        step = getattr(model, "max_delta_step", None)
-        step = MAX_DELTA_STEP if step is None else check_number("max_delta_step", step)
-        found = read_objective(name, name, OBJECTIVES, parameter, step)
-        self.objective, self.own_objective = found
-        check_targets(self.y)
-        if (booster := parameters.find_own_booster(self.model)) is not None:
-            raise ValueError(
-                f"{booster} cannot be trained under constraints: use booster='gbtree', without "
-                f"dropped trees."
-            )
+        step = self.parameter("max_delta_step", MAX_DELTA_STEP)
+        step = check_number("max_delta_step", step)
+        self.read_objective(name, name, OBJECTIVES, parameter, step)
 
-    def settings_of_task(self, native: Mapping[str, Any]) -> dict[str, Any]:
-        parameters.choose_array_module(native.get("device"), self.model.verbosity)
+    def settings_of_task(self) -> dict[str, Any]:
+        parameters.choose_array_module(self.parameter("device"), self.model.verbosity)
         names = ("base_margin", "base_margin_eval_set")
         return {
             "kernel": {"dtype": np.float32, "objective": self.objective},

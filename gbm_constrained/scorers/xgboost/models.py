@@ -19,10 +19,9 @@ from scipy.special import expit, logit
 
 from gbm_constrained._dataframes import number_of_rows
 from gbm_constrained._typing import Array, Codes, Float
-from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.decision.regression import Affine
 from gbm_constrained.scorers import ubjson
-from gbm_constrained.scorers.trained_models import GroupTree, LeafValues, TreeWeights, check_number
+from gbm_constrained.scorers.trained_models import Node, check_number
 
 
 def read_model(booster: xgb.Booster) -> dict[str, Any]:
@@ -91,7 +90,7 @@ def find_kind(booster: xgb.Booster) -> str:
     return "dart" if np.any(np.asarray(weights) != 1.0) else "gbtree"
 
 
-def shift_intercept(booster: xgb.Booster, shift: Array) -> None:
+def shift_intercept(booster: xgb.Booster, shift: Array) -> xgb.Booster:
     """Add ``shift[k]`` to all margins of class k that a booster of trees predicts, in place.
 
     The shift goes into the leaves of one tree of each class in the first round, and so into all
@@ -101,7 +100,16 @@ def shift_intercept(booster: xgb.Booster, shift: Array) -> None:
     with edited_model(booster) as model:
         trees, info = (forest_of(model)[name] for name in ("trees", "tree_info"))
         if not trees:
-            _add_to_base_score(model["learner"]["learner_model_param"], shift)
+            parameters = model["learner"]["learner_model_param"]
+            given = np.ravel(json.loads(parameters["base_score"]))
+            base_score = np.broadcast_to(given, shift.shape) + shift
+            if shift.size == 1:
+                # The largest probability below one in float32 is 1 - 2^-24.
+                base_score = np.clip(expit(logit(given) + shift), 1e-30, 1.0 - 2.0**-24)
+            parameters |= {
+                "base_score": json.dumps(base_score.tolist()),
+                "boost_from_average": "0",
+            }
         elif int(trees[0]["tree_param"]["size_leaf_vector"]) > 1:  # all classes in one tree
             for name in ("leaf_weights", "base_weights"):
                 trees[0][name].reshape(-1, shift.size)[...] += shift
@@ -110,16 +118,7 @@ def shift_intercept(booster: xgb.Booster, shift: Array) -> None:
                 tree, add = trees[list(info).index(k)], shift[k : k + 1]
                 tree["split_conditions"][tree["left_children"] == -1] += add
                 tree["base_weights"] += add
-
-
-def _add_to_base_score(parameters: dict[str, str], shift: Array) -> None:
-    base_score = np.broadcast_to(np.ravel(json.loads(parameters["base_score"])), shift.shape)
-    if shift.size == 1:
-        # The largest probability below one in float32 is 1 - 2^-24.
-        base_score = np.clip(expit(logit(base_score) + shift), 1e-30, 1.0 - 2.0**-24)
-    else:
-        base_score = base_score + shift
-    parameters |= {"base_score": json.dumps(base_score.tolist()), "boost_from_average": "0"}
+    return booster
 
 
 def as_scores(predicted: Any, columns: int) -> Array:
@@ -223,23 +222,23 @@ def intercept_of(model: dict[str, Any]) -> Array:
     return np.ravel(found).astype(np.float64)
 
 
-def rescale(booster: xgb.Booster, affine: Affine) -> None:
+def rescale(booster: xgb.Booster, affine: Affine) -> xgb.Booster:
     """Map the scores of a booster by its leaves, in place."""
     with edited_model(booster) as model:
         for tree in forest_of(model)["trees"]:
             _scale_leaves(tree, np.float32(affine.scale))
         start = float(intercept_of(model)[0])
-    shift_intercept(booster, np.array([affine.shift + (affine.scale - 1.0) * start]))
+    return shift_intercept(booster, np.array([affine.shift + (affine.scale - 1.0) * start]))
 
 
-def append_group_tree(booster: xgb.Booster, tree: GroupTree) -> xgb.Booster:
+def append_group_tree(booster: xgb.Booster, tree: Sequence[Node]) -> xgb.Booster:
     """Append a tree of offsets of groups, after the best iteration.
 
     Parameters
     ----------
     booster : Booster
         A booster with one score for each row.
-    tree : GroupTree
+    tree : sequence of Node
         The offsets.
 
     Returns
@@ -252,7 +251,7 @@ def append_group_tree(booster: xgb.Booster, tree: GroupTree) -> xgb.Booster:
     ValueError
         If the booster is no sum of trees, or is one of several classes.
     """
-    intercept_of_sum(booster)
+    describe_sum(booster)
     written = _write(tree, booster.num_features())
     forest = {
         "trees": [written], "tree_info": [0], "iteration_indptr": [0, 1],
@@ -266,25 +265,8 @@ def append_group_tree(booster: xgb.Booster, tree: GroupTree) -> xgb.Booster:
     return appended
 
 
-def intercept_of_sum(booster: xgb.Booster) -> float:
-    """Find the intercept of a booster that is a sum of trees for two classes, or refuse it."""
-    if (name := find_kind(booster)) != "gbtree":
-        raise ValueError(
-            f"space='trees' gives trees their weights, and booster={name!r} has weights of its "
-            f"own: use booster='gbtree'."
-        )
-    intercept = intercept_of(read_model(booster))
-    if intercept.size > 1:
-        raise ValueError(
-            "space='trees' takes boosters of two classes, and this one has scores of several "
-            "classes."
-        )
-    return float(intercept[0])
-
-
-def _write(tree: GroupTree, n_features: int) -> dict[str, Any]:
+def _write(nodes: Sequence[Node], n_features: int) -> dict[str, Any]:
     """Write a tree as XGBoost does in its binary form."""
-    nodes = tree.nodes
     is_leaf = np.array([node.feature is None for node in nodes])
     category = np.array([-1 if node.category is None else node.category for node in nodes])
     value = np.array([node.value for node in nodes])
@@ -342,7 +324,7 @@ def weight_rounds(booster: xgb.Booster, weights: Float, intercept: float) -> xgb
     ValueError
         If the booster is no sum of trees, or is one of several classes.
     """
-    intercept_of_sum(booster)
+    describe_sum(booster)
     weighted = best_rounds(booster).copy()
     with edited_model(weighted) as model:
         forest = forest_of(model)
@@ -350,59 +332,66 @@ def weight_rounds(booster: xgb.Booster, weights: Float, intercept: float) -> xgb
         check_number(weights, sizes.size)
         for tree, weight in zip(forest["trees"], np.repeat(weights, sizes), strict=True):
             _scale_leaves(tree, np.float32(weight))
-    shift_intercept(weighted, np.array([intercept]))
-    return weighted
+    return shift_intercept(weighted, np.array([intercept]))
 
 
-class XGBTreeWeights(TreeWeights):
-    """Weights of the rounds of a trained classifier of XGBoost, up to its best iteration."""
+def describe_sum(booster: xgb.Booster) -> tuple[float, int]:
+    """Find the intercept and the rounds of a booster that is a sum of trees for two classes.
 
-    def __init__(self, model: Any) -> None:
-        booster = model.get_booster()
-        self.base = intercept_of_sum(booster)
-        super().__init__(model, best_rounds(booster).num_boosted_rounds())
-
-    def _score_round(self, X: Any, t: int) -> Array:
-        # A base margin takes the place of the intercept, so that none is rounded away.
-        start = np.zeros(number_of_rows(X), dtype=np.float32)
-        found = xgb.XGBClassifier.predict(
-            self.model, X, output_margin=True, base_margin=start, iteration_range=(t, t + 1)
+    Raises
+    ------
+    ValueError
+        If the booster is no sum of trees, or is one of several classes.
+    """
+    if (name := find_kind(booster)) != "gbtree":
+        raise ValueError(
+            f"space='trees' gives trees their weights, and booster={name!r} has weights of its "
+            f"own: use booster='gbtree'."
         )
-        return np.asarray(found)
-
-    def set_parameters(self, parameters: Float, intercept: float) -> None:
-        """Change the parameters, and add to all scores."""
-        self.model._Booster = weight_rounds(self.model.get_booster(), parameters, intercept)
-
-    def append_offsets(self, X: Any, offsets: GroupOffsets, groups: Codes) -> None:
-        """Append a tree with the offsets of groups."""
-        tree = GroupTree.from_offsets(X, offsets, groups)
-        self.model._Booster = append_group_tree(self.model.get_booster(), tree)
+    intercept = intercept_of(read_model(booster))
+    if intercept.size > 1:
+        raise ValueError(
+            "space='trees' takes boosters of two classes, and this one has scores of several "
+            "classes."
+        )
+    return float(intercept[0]), best_rounds(booster).num_boosted_rounds()
 
 
-class XGBLeafValues(LeafValues, XGBTreeWeights):
-    """Values of the leaves of a trained classifier of XGBoost, up to its best iteration."""
+def score_round(model: xgb.XGBClassifier, X: Any, t: int) -> Array:
+    """Score rows by the tree of one round."""
+    # A base margin takes the place of the intercept, so that none is rounded away.
+    start = np.zeros(number_of_rows(X), dtype=np.float32)
+    found = xgb.XGBClassifier.predict(
+        model, X, output_margin=True, base_margin=start, iteration_range=(t, t + 1)
+    )
+    return np.asarray(found)
 
-    def __init__(self, model: Any) -> None:
-        XGBTreeWeights.__init__(self, model)
-        trees = forest_of(read_model(best_rounds(model.get_booster())))["trees"]
-        self._nodes = [np.flatnonzero(np.asarray(tree["left_children"]) == -1) for tree in trees]
-        pairs = zip(trees, self._nodes, strict=True)
-        self._set_leaves([tree["split_conditions"][nodes] for tree, nodes in pairs])
 
-    def _find_leaves(self, X: Any, n_samples: int) -> Codes:
-        nodes = xgb.XGBClassifier.apply(self.model, X).reshape(n_samples, -1)
-        leaves = [np.searchsorted(of_tree, nodes[:, t]) for t, of_tree in enumerate(self._nodes)]
-        return np.stack(leaves, axis=1)
+def _leaves_of(tree: dict[str, Any]) -> Codes:
+    """Find the positions of the leaves among the nodes of a tree that has been read."""
+    return np.flatnonzero(np.asarray(tree["left_children"]) == -1)
 
-    def set_parameters(self, parameters: Float, intercept: float) -> None:
-        """Change the values of the leaves, and add to all scores."""
-        changed = best_rounds(self.model.get_booster()).copy()
-        values = self.split_leaves(parameters.astype(np.float32))
-        with edited_model(changed) as model:
-            trees = forest_of(model)["trees"]
-            for tree, nodes, of_tree in zip(trees, self._nodes, values, strict=True):
-                tree["split_conditions"][nodes] = of_tree
-                tree["base_weights"][nodes] = of_tree
-        shift_intercept(changed, np.array([intercept]))
-        self.model._Booster = changed
+
+def read_leaves(booster: xgb.Booster) -> list[Array]:
+    """Read the values of the leaves of each tree, up to the best iteration."""
+    trees = forest_of(read_model(best_rounds(booster)))["trees"]
+    return [tree["split_conditions"][_leaves_of(tree)] for tree in trees]
+
+
+def find_leaves(model: xgb.XGBClassifier, X: Any) -> Codes:
+    """Find the leaf of each row in each tree, counted from zero within the tree."""
+    trees = forest_of(read_model(best_rounds(model.get_booster())))["trees"]
+    nodes = xgb.XGBClassifier.apply(model, X).reshape(-1, len(trees))
+    leaves = [np.searchsorted(_leaves_of(tree), nodes[:, t]) for t, tree in enumerate(trees)]
+    return np.stack(leaves, axis=1)
+
+
+def set_leaves(booster: xgb.Booster, values: Sequence[Float], intercept: float) -> xgb.Booster:
+    """Make a booster whose leaves have other values, and add to all scores."""
+    changed = best_rounds(booster).copy()
+    with edited_model(changed) as model:
+        for tree, of_tree in zip(forest_of(model)["trees"], values, strict=True):
+            leaves = _leaves_of(tree)
+            for name in ("split_conditions", "base_weights"):
+                tree[name][leaves] = of_tree.astype(np.float32)
+    return shift_intercept(changed, np.array([intercept]))

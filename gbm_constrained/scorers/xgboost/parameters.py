@@ -18,26 +18,39 @@ from gbm_constrained._findings import issue_warning
 from gbm_constrained._typing import Array
 from gbm_constrained.data.cells import find_cupy
 from gbm_constrained.fit.callbacks import check_booster_callbacks
-from gbm_constrained.problem.rows import count_threads
 from gbm_constrained.scorers import ubjson
-from gbm_constrained.scorers.base import map_scores
 
 KEEPS_NAMES = (3, 4)  # first version of XGBoost that does not cut names of categories
 NATIVE_OBJECTIVES = (None, "binary:logistic", "multi:softprob", "multi:softmax")
 
 
+# Names of parameters that the libraries share, and XGBoost's own defaults of them.
+ALIASES = {
+    "learning_rate": ("eta", "learning_rate"),
+    "num_iterations": ("n_estimators",),
+    "num_threads": ("nthread", "n_jobs"),
+}
+DEFAULTS = {"learning_rate": 0.3, "num_iterations": 100}
+
+
+def find_parameter(model: Any, name: str, default: Any = None) -> Any:
+    """Find a parameter of the constructor or among its further ones, without drawing numbers."""
+    given = {**vars(model), **(getattr(model, "kwargs", None) or {})}
+    found = [given[one] for one in ALIASES.get(name, (name,)) if given.get(one) is not None]
+    return found[0] if found else DEFAULTS.get(name, default)
+
+
 def check_parameters(model: Any) -> None:
     """Refuse parameters beside the objective that have no meaning under constraints."""
-    more = getattr(model, "kwargs", None) or {}
-    if more.get("process_type", "default") != "default":
+    if (process_type := find_parameter(model, "process_type", "default")) != "default":
         raise ValueError(
-            f"process_type={more['process_type']!r} changes the trees of another model and grows "
+            f"process_type={process_type!r} changes the trees of another model and grows "
             f"none, so that no gradient is asked for: leave it out, and give xgb_model= to fit to "
             f"grow further trees."
         )
-    if more.get("data_split_mode", "row") not in ("row", 0):
+    if (split_mode := find_parameter(model, "data_split_mode", "row")) not in ("row", 0):
         raise ValueError(
-            f"data_split_mode={more['data_split_mode']!r} divides features among machines, and "
+            f"data_split_mode={split_mode!r} divides features among machines, and "
             f"constraints are sums over rows: leave it out."
         )
     check_booster_callbacks(
@@ -73,9 +86,10 @@ def find_own_booster(model: Any) -> str | None:
     """
     if model.booster in ("gblinear", "dart"):
         return f"booster={model.booster!r}"
-    more = getattr(model, "kwargs", None) or {}
-    asked = [f"{name}={more[name]!r}" for name in ("rate_drop", "one_drop") if more.get(name)]
-    return asked[0] if asked else None
+    for name in ("rate_drop", "one_drop"):
+        if asked := find_parameter(model, name):
+            return f"{name}={asked!r}"
+    return None
 
 
 def check_metric(
@@ -176,7 +190,7 @@ def list_stoppers(model: Any) -> list[Any]:
     return [callback for callback in model.callbacks or () if isinstance(callback, stopping)]
 
 
-def has_early_stopping(model: Any) -> bool:
+def has_early_stopping(model: Any, _: Any) -> bool:
     """Whether a parameter or a callback stops early."""
     return model.early_stopping_rounds is not None or bool(list_stoppers(model))
 
@@ -226,16 +240,6 @@ def warn_of_cut_names(X: Any) -> None:
         )
 
 
-def kernel_options(native: Mapping[str, Any], verbosity: int | None) -> dict[str, Any]:
-    """Choose the options of the kernels, given the parameters of the native learner."""
-    return {
-        "dtype": np.float32,
-        "hessian_floor": 1e-16,
-        "array_module": choose_array_module(native.get("device"), verbosity),
-        "n_threads": count_threads(native.get("nthread", native.get("n_jobs"))),
-    }
-
-
 def choose_array_module(device: Any, verbosity: int | None) -> Any:
     """Choose the module of the arrays of rows for XGBoost's `device`: numpy or CuPy.
 
@@ -280,11 +284,11 @@ def find_intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> An
     return base_score if isinstance(base_score, float) or len(base_score) > 1 else base_score[0]
 
 
-def map_metrics(metrics: Any, function: Callable[[Array], Array]) -> Any:
-    """Hand functions of scores to metrics, one or several; leave names as they are."""
+def map_metrics(metrics: Any, change: Callable[[Callable[..., Any]], Any]) -> Any:
+    """Change functions among metrics, one or several; leave names as they are."""
     if isinstance(metrics, (list, tuple)):
-        return [map_metrics(metric, function) for metric in metrics]
-    return map_scores(metrics, function) if callable(metrics) else metrics
+        return [map_metrics(metric, change) for metric in metrics]
+    return change(metrics) if callable(metrics) else metrics
 
 
 def find_classes(scores: Array) -> Array:

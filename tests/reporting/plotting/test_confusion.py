@@ -160,12 +160,18 @@ def test_axes_are_one():
         )
 
 
+REGION = "region of Extremadura and the islands of the west, other"
+
+
 @pytest.mark.parametrize(
-    "classes",
-    [["no", "yes"], ["acute", "chronic kidney disease, stage 3", "healthy"], [*"abcdef"]],
+    ("classes", "name", "colorbar"),
+    [
+        (["no", "yes"], REGION, True),
+        (["acute", "chronic kidney disease, stage 3", "healthy"], "b", True),
+        (["acute", "chronic kidney disease, stage 3", "healthy"], REGION, False),
+        ([*"abcdef"], REGION, True),
+    ],
 )
-@pytest.mark.parametrize("name", ["b", "region of Extremadura and the islands of the west, other"])
-@pytest.mark.parametrize("colorbar", [True, False])
 def test_names_in_confusion_matrices_are_apart(classes, name, colorbar):
     rng = np.random.default_rng(0)
     true, decided = np.array(classes)[rng.integers(0, len(classes), (2, 300))]

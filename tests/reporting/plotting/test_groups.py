@@ -85,7 +85,7 @@ def test_group_rates_of_an_estimator_are_those_of_its_decisions(decided):
         gc.ratio(gc.fpr(), by="g", reference=gc.overall) >= 0.9,
     ],
 )
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_constraint_holds_where_all_rates_are_in_its_band(constraint, seed):
     """The band says the same as the constraint's own value, whatever the decisions."""
     rng = np.random.default_rng(seed)
@@ -155,7 +155,7 @@ def test_comparisons_without_a_bound(constraint, decided):
 
 
 def test_group_rates_need_their_columns():
-    with pytest.raises(ValueError, match=r"it lacks \['low', 'high'\]"):
+    with pytest.raises(ValueError, match="'low' is not a column of the table"):
         GroupRatesDisplay(pd.DataFrame({"group": ["a"], "rows": [3], "rate": [0.1]}))
 
 
