@@ -2,9 +2,10 @@
 
     python .ci/matrix.py --tests tests [--wheel dist/FILE.whl] python3.11 python3.12 python3.13
 
-The package is installed from the checkout, or from a wheel. For each Python that is here, an environment with the oldest declared versions of the dependencies
-and one with the newest. A Python that is absent is skipped with a word, and so is the oldest end
-where its packages have no wheel for so new a Python; the first Python must have both.
+The package is installed from the checkout, or from a wheel. Each Python that is here gets an
+environment with the oldest declared versions of the dependencies and one with the newest. A Python
+that is absent is skipped with a word, and so is the oldest end where packages have no wheel for
+so new a Python; the first Python must have both.
 """
 
 import argparse

@@ -23,7 +23,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from gbm_constrained.reporting.audit import Audit
 
-__all__ = ["log_constraints"]
+__all__ = ["TRUSTED_TYPES", "log_constraints"]
+
+TRUSTED_TYPES = [
+    f"gbm_constrained.scorers.{library.lower()}.estimators.Constrained{short}{task}"
+    for library, short in (("XGBoost", "XGB"), ("LightGBM", "LGBM"))
+    for task in ("Classifier", "Regressor")
+]
+"""Classes of this package that a saved model holds, for ``skops_trusted_types=`` of MLflow."""
 
 MOST_ENTRIES = 1000  # Metrics of one request to the tracking server.
 

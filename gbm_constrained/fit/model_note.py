@@ -62,6 +62,7 @@ from gbm_constrained.evaluation.assessment import Feasibility
 from gbm_constrained.evaluation.verdicts import ConstraintResult, Cost, TooFewRows, Verdict
 from gbm_constrained.fit.fitted_report import FITTED_ATTRIBUTES
 from gbm_constrained.fit.options import (
+    SOLVER_PARAMETERS,
     CrossFit,
     Expected,
     Forward,
@@ -695,3 +696,42 @@ def unchanged_on_error(estimator: Any) -> Iterator[None]:
         vars(estimator).clear()
         vars(estimator).update(before)
         raise
+
+
+class PackedState:
+    """State of an estimator for pickle, joblib and skops, whose reports are texts.
+
+    skops dumps no tables of pandas, and asks to trust every class that a state holds. Constraints
+    and fitted attributes are therefore written as in the note of a file. What a note would forget,
+    such as another model in a constraint, stays an object.
+    """
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())  # type: ignore[call-overload]
+        packed = {}
+        for name in (*FITTED_ATTRIBUTES, *SOLVER_PARAMETERS):
+            if name in state and (text := _pack(state[name])) is not None:
+                packed[name] = text
+                del state[name]
+        return {**state, PACKED: packed} if packed else state
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        state = dict(state)
+        packed = state.pop(PACKED, {})
+        super().__setstate__(state)  # type: ignore[misc]
+        vars(self).update({name: loads(text) for name, text in packed.items()})
+
+
+PACKED = "_packed"
+FORGOTTEN = ('"$":"Mask"', '"$":"ReferenceModel"')  # Forms that keep less than the object.
+
+
+def _pack(value: Any) -> str | None:
+    """Write a value as text, unless it is a plain one or the text would lose a part of it."""
+    if value is None or isinstance(value, np.ndarray | str | float | int):
+        return None
+    try:
+        text = dumps(value)
+    except TypeError:
+        return None
+    return None if any(form in text for form in FORGOTTEN) else text

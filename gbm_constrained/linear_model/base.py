@@ -25,6 +25,7 @@ from gbm_constrained.fit.fitted_report import (
     remove_report,
     with_constraints,
 )
+from gbm_constrained.fit.model_note import PackedState
 from gbm_constrained.fit.options import LINEAR_SOLVER, SolverOptions, set_solver_options
 from gbm_constrained.fit.problem import LibrarySettings
 from gbm_constrained.linear_model.exact import LinearLearner, Solution
@@ -204,7 +205,7 @@ def set_parameters(estimator: Any, given: dict[str, Any]) -> None:
         setattr(estimator, name, given[name])
 
 
-class ConstrainedLinearModel(ConstrainedFitAttributes):
+class ConstrainedLinearModel(PackedState, ConstrainedFitAttributes):
     """Base of the linear models under constraints, before the parent in the order of methods."""
 
     def set_params(self, **params: Any) -> Any:

@@ -75,7 +75,7 @@ def constraint_scorer(
     return ConstraintScorer(constraints, objective, worst)
 
 
-class ConstraintScorer(BaseEstimator):
+class ConstraintScorer(BaseEstimator):  # type: ignore[misc]
     """Scores a fitted model by its objective and its constraints: see :func:`constraint_scorer`.
 
     Parameters

@@ -65,7 +65,7 @@ from gbm_constrained.fit.fitted_report import (
     with_constraints,
 )
 from gbm_constrained.fit.metric_fit import MetricMixin
-from gbm_constrained.fit.model_note import unchanged_on_error
+from gbm_constrained.fit.model_note import PackedState, unchanged_on_error
 from gbm_constrained.fit.native_models import (
     EvaluationRows,
     IsOver,
@@ -764,7 +764,7 @@ class BoosterAdapter(NativeAdapter, TrainedModel):
         model.fit(self.X, self.y, **given, **own)
 
 
-class ConstrainedMixin(ConstrainedFitAttributes):
+class ConstrainedMixin(PackedState, ConstrainedFitAttributes):
     """A classifier or regressor of a library that is trained under constraints."""
 
     constraints: Any

@@ -98,7 +98,7 @@ def to_onnx(model: Any, path: str | os.PathLike[str] | None = None) -> Any:
         if has_log_link:
             add("Exp", ["scores"], "means")
         add("Reshape", ["means" if has_log_link else "scores", "all"], "prediction")
-        outputs = [("prediction", TensorProto.FLOAT, [None])]
+        outputs: list[Any] = [("prediction", TensorProto.FLOAT, [None])]
     else:
         shift = getattr(model, "_threshold", np.zeros(n_scores))
         constants["shift"] = shift.astype(np.float32)

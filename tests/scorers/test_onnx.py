@@ -16,7 +16,6 @@ from gbm_constrained.datasets import (
     load_communities_crime,
     load_compas,
     load_credit,
-    load_dry_bean,
 )
 from gbm_constrained.metrics import g_mean
 
