@@ -145,6 +145,11 @@ class DrivenLGBMMixin(_Parent):
         options.drop_solver_parameters(params)
         if stage == "fit":
             params.update(self.__dict__.get("_fit_params", {}))
+            if callable(params["objective"]) and "_logged_objective" in self.__dict__:
+                name = self._logged_objective
+                params["objective"] = parameters.LoggedObjective(params["objective"], name)
+                params["metric"] = [parameters.LoggedMetric(*params["metric"])]
+                params["metric"][0].asked = parameters.find_parameter(self, "metric", name)
         return params
 
     def save_model(
@@ -573,7 +578,7 @@ def join_network(network: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     # Each booster with the parameter ``machines`` would open a network of its own.
     X = np.arange(4.0)[:, None]
     quiet = {"verbosity": -1, "num_threads": 1}
-    tiny = lgb.train(quiet, lgb.Dataset(X, X[:, 0], params=quiet), 1)
+    tiny = lgb.Booster(quiet, lgb.Dataset(X, X[:, 0], params=quiet))
     n_machines = network["num_machines"]
     tiny.set_network(
         network["machines"], network["local_listen_port"], network["time_out"], n_machines

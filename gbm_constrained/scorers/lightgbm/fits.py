@@ -595,6 +595,7 @@ class LightGBMAdapter(BoosterAdapter):
 
         own, found, others = model.objective, model._objective, model._other_params
         model._fit_params = params
+        model._logged_objective = self.objective_text().partition(" ")[0]
         model.objective = model._objective = objective
         # LightGBM takes an objective under another name before this one, and warns of it.
         model._other_params = {
@@ -606,7 +607,7 @@ class LightGBMAdapter(BoosterAdapter):
         finally:
             fit.hide_progress()
             model.objective, model._objective, model._other_params = own, found, others
-            del model._fit_params
+            del model._fit_params, model._logged_objective
 
     def objective_text(self) -> str:
         """Give the objective as LightGBM writes it into its models."""
@@ -717,11 +718,12 @@ class LightGBMRegressionAdapter(LightGBMAdapter):
         y = data.targets[: data.combined.sizes[0]]
         constant = lgb.Dataset(np.zeros((y.size, 1)), y, weight=data.sample_weight)
         learner = {**self.own_objective, "verbosity": -1, "num_threads": 1}
-        booster = lgb.train(learner, constant, num_boost_round=1)
+        booster = lgb.Booster(learner, constant)
+        booster.update()
         return np.asarray(booster.predict(np.zeros((1, 1)), raw_score=True), dtype=np.float64)
 
     def objective_text(self) -> str:
         """Give the objective as LightGBM writes it into its models."""
         pair = lgb.Dataset(np.zeros((2, 1)), np.array([1.0, 2.0]))
-        like = lgb.train({**self.own_objective, "verbosity": -1}, pair, num_boost_round=1)
+        like = lgb.Booster({**self.own_objective, "verbosity": -1}, pair)
         return models.field_of(like.model_to_string(), "objective")

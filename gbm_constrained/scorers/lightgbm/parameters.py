@@ -85,6 +85,29 @@ def make_early_stopping(model: Any) -> list[Any]:
     return [lgb.early_stopping(patience, first_only, is_verbose, min_delta)]
 
 
+class LoggedObjective:
+    """An objective for ``lightgbm.train`` that prints as the user's own where runs are logged."""
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self.function, self.name = function, name
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the objective."""
+        return self.function(*args)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class LoggedMetric(str):
+    """A metric for ``lightgbm.train`` that prints as the user's own ones where runs are logged."""
+
+    asked: Any = ()
+
+    def __repr__(self) -> str:
+        return ", ".join(map(repr, [self.asked] if isinstance(self.asked, str) else self.asked))
+
+
 EPSILON = 1e-15  # LightGBM's kEpsilon, the floor of probabilities
 
 

@@ -278,7 +278,9 @@ def find_intercept(y: Array, weight: Array | None, params: dict[str, Any]) -> An
         weight = count[y]
     rows = xgb.DMatrix(np.zeros((y.size, 1), dtype=np.float32), label=y, weight=weight)
     with xgb.config_context(verbosity=0):
-        booster = xgb.train({**params, "max_depth": 1}, rows, 1)
+        # Tools that log runs watch ``xgb.train``, and would take this for the user's.
+        booster = xgb.Booster({**params, "max_depth": 1}, [rows])
+        booster.update(rows, 0)
     config = json.loads(booster.save_config())
     base_score = json.loads(config["learner"]["learner_model_param"]["base_score"])
     return base_score if isinstance(base_score, float) or len(base_score) > 1 else base_score[0]
