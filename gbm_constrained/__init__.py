@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gbm_constrained import datasets as datasets
     from gbm_constrained import lightgbm as lightgbm
     from gbm_constrained import metrics as metrics
+    from gbm_constrained import mlflow as mlflow
     from gbm_constrained import plotting as plotting
     from gbm_constrained import presets as presets
     from gbm_constrained import solvers as solvers

@@ -120,7 +120,7 @@ def test_mlflow_saves_in_its_default_format(library, kind, tmp_path):
 @BOTH
 @pytest.mark.parametrize("task", ["classifier", "regressor"])
 def test_autolog_logs_the_run_of_the_user(library, task, tracking):
-    """Parameters and names of metrics are those of the parent's run; nothing internal is logged."""
+    """Parameters and names of metrics are those of the parent's run."""
     flavour = pytest.importorskip(f"mlflow.{library}")
     flavour.autolog(log_models=False, silent=True)
     evaluation = {"eval_set": [(X[:200], Y[:200])]}

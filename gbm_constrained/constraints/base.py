@@ -704,7 +704,13 @@ class Constraint:
             return self.to_python(exact=False)
 
     def to_python(self, *, exact: bool = True) -> str:
-        """Write the Python that makes the constraint, or its short form where asked."""
+        """Write the Python that makes the constraint, or its short form.
+
+        Parameters
+        ----------
+        exact : bool, default=True
+            Whether the text makes an equal constraint; the short form is how it prints.
+        """
         bound = self.expression.write_bound(self.sense, self.bound, exact=exact)
         if self.priority == 1 and self.violation_weight == 1.0:
             return bound

@@ -194,6 +194,11 @@ class DualCut(NamedTuple):
 LagrangianOracle: TypeAlias = Callable[[Float, float], DualCut]
 
 
+def never() -> bool:
+    """Let a search go on."""
+    return False
+
+
 @dataclass(frozen=True)
 class CuttingPlane:
     """Options of the search.
@@ -226,7 +231,7 @@ class CuttingPlane:
     max_limit: float = 1e5
     max_cuts: int = 200
     random_state: int = 0
-    is_over: Callable[[], bool] = lambda: False
+    is_over: Callable[[], bool] = never
 
     def solve(self, oracle: LagrangianOracle, start: Sequence[DualCut]) -> Saddle:
         """Search for the multipliers of the largest dual function.

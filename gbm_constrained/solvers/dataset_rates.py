@@ -183,7 +183,13 @@ class RateProblem:
         return self.values(decided, 1 - decided)
 
     def references(self, reference: Float) -> tuple[Float, Float]:
-        """Find the scores at which bounds of the objective and of the constraints are tight."""
+        """Find the scores at which bounds of the objective and of the constraints are tight.
+
+        Parameters
+        ----------
+        reference : ndarray of shape (n_samples,)
+            Scores of the iterate.
+        """
         zeros = np.zeros_like(reference)
         of_objective, of_constraints = (
             reference if loss == "ramp" else zeros

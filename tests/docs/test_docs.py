@@ -297,7 +297,7 @@ def test_every_page_is_in_the_table_of_contents():
 # Machinery of other modules, whose `__all__` is for these.
 FACES = (
     *("presets", "plotting", "datasets", "solvers", "linear_model", "metrics"),
-    *("xgboost", "lightgbm", "distributed", "dask", "spark"),
+    *("xgboost", "lightgbm", "distributed", "dask", "spark", "mlflow"),
 )
 
 
