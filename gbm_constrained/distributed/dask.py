@@ -462,6 +462,11 @@ class DaskClassifierMixin(ConstrainedBoosterMixin):
         state: Any = super().__getstate__()
         return {name: value for name, value in state.items() if name != "client"}
 
+    def __copy__(self) -> Any:
+        made = super().__copy__()
+        vars(made).pop("client", None)
+        return made
+
     def to_local(self) -> Any:
         """Return the classifier of one machine with the same parameters and the same model."""
         local = self._local_class()

@@ -41,7 +41,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cache
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -720,6 +720,12 @@ class PackedState:
         packed = state.pop(PACKED, {})
         super().__setstate__(state)  # type: ignore[misc]
         vars(self).update({name: loads(text) for name, text in packed.items()})
+
+    def __copy__(self) -> Self:
+        """Copy the estimator, which shares parameters and reports with the copy."""
+        made = type(self).__new__(type(self))
+        vars(made).update(vars(self))
+        return made
 
 
 PACKED = "_packed"
