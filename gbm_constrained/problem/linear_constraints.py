@@ -407,6 +407,8 @@ class LinearConstraints:
 
     def functionals(self, statistics: CellStatistics) -> Float:
         """Compute the value of each functional."""
+        if not self.constant.size:  # Tables of predictions of numbers have no columns.
+            return self.constant
         hard = self.U @ statistics.predicted.ravel()
         found = hard + self.V @ statistics.clipped_loss + self.constant
         for name in ("pairs", "residuals"):

@@ -265,7 +265,7 @@ def test_a_quotient_that_can_be_negative_has_negative_bounds(bound):
     values, rows, satisfied, _ = p.measured(rate >= bound, rate <= bound)
     np.testing.assert_allclose(values, value, **EXACT)
     assert satisfied.tolist() == (rows <= 0).tolist() == [value >= bound, value <= bound]
-    assert (rate >= bound).range == (-np.inf, np.inf)
+    assert (rate >= bound).expression.range == (-np.inf, np.inf)
 
 
 def test_decisions_are_not_known_on_other_rows():
