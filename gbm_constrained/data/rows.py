@@ -8,7 +8,7 @@ data sets, masks, and decisions of other models. Attributes define cells
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
@@ -165,6 +165,8 @@ class Rows:
         follow them.
     remedy : How a column that is missing can be given, in messages.
     machine : The machine that holds the rows, which may be one of several.
+    small_groups : Whether the fit of an audited model took a group for small, by the texts of
+        constraint and group; that of other groups is said by their rows.
     """
 
     y: Codes
@@ -177,6 +179,7 @@ class Rows:
     like: Rows | None = None
     remedy: str = "as sensitive_features=..."
     machine: Machine = field(default_factory=Machine)
+    small_groups: Mapping[tuple[str, str], bool] = field(default_factory=dict)
     _attributes: dict[Key, Attribute] = field(default_factory=dict, init=False, repr=False)
     _amounts: dict[Amount, Float] = field(default_factory=dict, init=False, repr=False)
     _whole: tuple[Rows, Codes] | None = field(default=None, init=False, repr=False)
@@ -200,6 +203,7 @@ class Rows:
         part = Rows(self.y[index], self.classes, weight, sources=self.sources)
         part.columns = {name: values[:0] for name, values in self.columns.items()}  # The names.
         part.machine = self.machine.take(index)
+        part.small_groups = self.small_groups
         part._whole = self, index
         return part
 

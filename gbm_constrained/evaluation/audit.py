@@ -12,12 +12,13 @@ import math
 import reprlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, is_classifier, is_regressor
+from sklearn.pipeline import Pipeline
 
 from gbm_constrained._dataframes import as_column
 from gbm_constrained._typing import Array, Codes, Float
@@ -707,6 +708,7 @@ class AuditRows:
     sample_weight: Any = None  # Weights of the rows in all rates.
     time: Any = None  # Time of each row, or the name of a column of times.
     n_periods: int = 5  # Periods that the rows are divided into by time.
+    grouping: Literal["model", "rows"] = "model"  # What says which groups are small.
 
     def check(self, constraints: Sequence[Constraint]) -> NDArray[Any]:
         """Check lengths and row labels, and return the labels."""
@@ -740,12 +742,26 @@ class AuditRows:
                     f"none of: audit its rows by themselves, with the constraint without "
                     f"on=dataset(...)."
                 )
-        by_row = {name: v for name, v in vars(self).items() if name not in ("time", "n_periods")}
+        of_rows = ("X", "y", "sensitive_features", "sample_weight")
+        by_row = {name: getattr(self, name) for name in of_rows}
         if not isinstance(self.time, str):
             by_row["time"] = self.time
         validation.check_alignment({**by_row, **validation.row_labels_of(constraints)})
         validation.check_integer("n_periods", self.n_periods, 2)
+        validation.check_choice("grouping", self.grouping, ("model", "rows"))
         return labels
+
+    def find_small_groups(self, model: Any) -> dict[tuple[str, str], bool]:
+        """Find which groups the fit of a model took for small, by constraint and group."""
+        model = getattr(model, "best_estimator_", model)
+        known = vars(model.steps[-1][1] if isinstance(model, Pipeline) else model)
+        if self.grouping == "rows" or "group_report_" not in known:
+            return {}
+        kept, small = known["group_report_"], known.get("small_groups_", pd.DataFrame())
+        found = dict.fromkeys(zip(kept["constraint"], kept["group"], strict=True), False)
+        for row in small.itertuples():
+            found[row.constraint, row.group] = row.treatment in ("merged", "left out")
+        return found
 
     def divide(self, rows: Rows) -> list[Period]:
         """Divide the rows into periods; none without times."""
@@ -849,6 +865,7 @@ def _measure_classes(
     codes = encode_labels(labels, classes, "y holds", remedy)
     weight = validation.check_weight(given.sample_weight, n)
     rows = Rows(codes, classes, weight, validation.columns_of(given.sensitive_features, n), [X])
+    rows.small_groups = given.find_small_groups(model)
     stated = (*checked, accuracy() >= 0.0)
     warning = ("audited rows, ", "")
     cells, compiled = compile_constraints(stated, rows, warning=warning)
@@ -879,7 +896,9 @@ def _measure_numbers(
         """Encode the rows; row functions of the constraints stand in the place of classes."""
         functions = np.array([function.key for function in row_functions_of(constraints)])
         codes = np.zeros(targets.size, dtype=np.intp)
-        return Rows(codes, functions, weight, columns, [given.X])
+        rows = Rows(codes, functions, weight, columns, [given.X])
+        rows.small_groups = given.find_small_groups(next(iter(models.values())))
+        return rows
 
     stated = (*checked, mean_loss("squared") >= 0.0)  # The last one gives R^2.
     predictions = {}

@@ -440,9 +440,15 @@ class GroupFinder:
         ]
         return int(min(sizes, default=0))
 
+    def _is_small(self, group: Group) -> bool:
+        """Whether a group has few rows, here or in the fit of an audited model."""
+        has_few = group.size < self.expression.min_group_size
+        known = self.cells.rows.small_groups.get((str(self.constraint), str(group)), has_few)
+        return known or group.size == 0
+
     def _treat_small(self, groups: list[Group], known: list[Group]) -> list[Group]:
         """Keep, merge or leave out small groups; `known` may take them in."""
-        small = [g for g in groups if g.size < self.expression.min_group_size]
+        small = [g for g in groups if self._is_small(g)]
         if not small:
             return groups
         treatment, merged = self.expression.small_groups, list[Group]()

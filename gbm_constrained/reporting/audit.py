@@ -24,7 +24,7 @@ import math
 import os
 from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -249,6 +249,7 @@ def audit(
     metrics: Any = None,
     time: Any = None,
     n_periods: int = 5,
+    grouping: Literal["model", "rows"] = "model",
 ) -> Audit:
     """Measure constraints on the decisions or predictions of any fitted model, on held-out rows.
 
@@ -290,6 +291,10 @@ def audit(
         then measured in each of several periods as well. Ordered categories have their order.
     n_periods : int, default=5
         Periods of about equal numbers of rows. Rows of one time are in one period.
+    grouping : {"model", "rows"}, default="model"
+        What says which groups a constraint with ``small_groups="merge"`` or ``"drop"`` compares:
+        the fit of `model`, where it was fitted under the constraint, or the audited rows by their
+        `min_group_size`. A batch of few rows then keeps the groups of the fit by name.
 
     Returns
     -------
@@ -318,7 +323,7 @@ def audit(
     Intervals of constraints on ``log_loss`` are those of means of many rows, which are normal. The
     intervals are too short where few rows have most of the loss.
     """
-    rows = tables.AuditRows(X, y, sensitive_features, sample_weight, time, n_periods)
+    rows = tables.AuditRows(X, y, sensitive_features, sample_weight, time, n_periods, grouping)
     measured = tables.measure_model(
         model, rows, constraints, positive=positive, level=level, others=others, metrics=metrics
     )

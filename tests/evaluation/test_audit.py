@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -27,6 +28,7 @@ import gbm_constrained as gc
 from gbm_constrained.cli.model_files import open_model, save_estimator
 from gbm_constrained.constraints.comparisons import Ratio
 from gbm_constrained.constraints.presets import DemographicParity, EqualizedOdds, NeymanPearson
+from gbm_constrained.datasets import load_compas
 
 
 def value_by_hand(y, decided, sensitive, probability, weight):
@@ -756,3 +758,36 @@ def test_an_audit_of_pair_rates_is_written_and_read(rows, tmp_path):
     page = of.to_html()
     assert "gap(cross_auc, by=&#39;g&#39;) &lt;= 0.1" in page
     assert "<svg" in page
+
+
+def test_batches_keep_the_groups_of_the_fit(tmp_path):
+    """Groups of the fit are compared by name in batches of few rows, also by a loaded model."""
+    compas = load_compas()
+    X, y = compas.data.select_dtypes("number"), compas.target
+    race = compas.sensitive_features[["race"]]
+    rule = gc.gap(gc.fpr(), by="race", small_groups="merge", min_group_size=100) <= 0.1
+    options = {"n_estimators": 10, "n_jobs": 1, "verbose": -1, "measure_on": "train"}
+    model = gc.ConstrainedLGBMClassifier(constraints=[rule], **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X[:3500], y[:3500], sensitive_features=race[:3500])
+        model.save_model(tmp_path / "model.txt")
+        loaded = gc.ConstrainedLGBMClassifier().load_model(tmp_path / "model.txt")
+        known = {f"race={name}" for name in ("African-American", "Caucasian", "Hispanic", "Other")}
+        for n in (100, 600, 2500):
+            rows = slice(3500, 3500 + n)
+            found = [
+                gc.audit(one, X[rows], y[rows], rule, sensitive_features=race[rows])
+                for one in (model, loaded, make_pipeline(FunctionTransformer(), model))
+            ]
+            assert known <= {*found[0].groups["group"]} <= known | {"race=small groups"}
+            assert found[0].groups.equals(found[1].groups)
+            assert found[0].groups.equals(found[2].groups)
+            # Each group's rate is that of its own rows.
+            pressed = model.predict(X[rows])[(y[rows] == 0) & (race["race"][rows] == "Caucasian")]
+            rates = found[0].groups.set_index("group")["rate"]
+            assert rates["race=Caucasian"] == pytest.approx(np.mean(pressed))
+        few, given = slice(3500, 3600), {"sensitive_features": race[3500:3600]}
+        for grouping, words in (("rows", "1 is left"), ("batch", "grouping must be")):
+            with pytest.raises(ValueError, match=words):
+                gc.audit(model, X[few], y[few], rule, grouping=grouping, **given)
