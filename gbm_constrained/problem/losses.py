@@ -381,6 +381,7 @@ def smooth_loss(
             assert parameter is not None
             curvature = (np.abs(residual) <= parameter).astype(np.float64)
         return Smooth(loss_values(loss, parameter, y, f), slope, curvature)
+    assert loss in ("absolute", "pinball"), f"{loss} has no smooth form"
     u = np.clip(slopes + residual / width, -1.0, 1.0)
     value = u * residual + width / 2.0 * (1.0 - (u - slopes) ** 2)
     curvature = (np.abs(u) < 1.0) / width

@@ -362,3 +362,9 @@ def test_several_choices_of_rates_at_once(metric):
     for i in (0, 7, 20):
         of_metric = value.bound.function(np.clip(u[:, i], 0.0, value.bound.ranges[1]))
         assert alone[i] == pytest.approx(float(of_metric), rel=1e-14)
+
+
+def test_each_metric_is_read_by_its_name():
+    """What takes a matrix, a function or a text by itself is read in other ways."""
+    others = {"BlackBox", "cost", "format_metric", "metric", "parse_metric", "surrogate"}
+    assert {*gc.metrics.__all__} - others == {*NAMES}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sklearn.dummy import DummyClassifier
 
 import gbm_constrained as gc
+from gbm_constrained.constraints.rates import LOSSES
 from gbm_constrained.reporting.mathml import DECISION, formula_of, legend_of
 
 DEPLOYED = DummyClassifier()
@@ -176,3 +177,10 @@ def test_the_legend_has_the_signs_of_the_formulas():
     of_bins = legend_of([formula_of(gc.calibration_error() <= 0.05)])
     assert "is a bin of probabilities of the positive class" in of_bins
     assert "is the label" in of_bins
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_each_loss_of_regressors_has_a_formula(loss):
+    given = {"huber": {"delta": 2.0}, "pinball": {"alpha": 0.3}}.get(loss, {})
+    tree = ET.fromstring(formula_of(gc.mean_loss(loss, **given) <= 1.0))
+    assert tree.tag.endswith("math")
