@@ -18,9 +18,9 @@ with explain_missing("Runs of MLflow", "mlflow"):
     import mlflow
     from mlflow.entities import Metric, Param, RunTag
 
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from gbm_constrained.evaluation.audit import innermost
 from gbm_constrained.reporting.audit import Audit
 
 __all__ = ["TRUSTED_TYPES", "log_constraints"]
@@ -67,7 +67,7 @@ def log_constraints(
     records, ``feasibility.txt`` and, with an audit, ``audit.html`` and ``audit.json``, in the
     folder ``constraints``.
     """
-    model = model.steps[-1][1] if isinstance(model, Pipeline) else model
+    model = innermost(model)
     check_is_fitted(model)
     if "feasibility_" not in vars(model):
         raise ValueError(

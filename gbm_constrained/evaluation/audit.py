@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, is_classifier, is_regressor
-from sklearn.pipeline import Pipeline
 
 from gbm_constrained._dataframes import as_column
 from gbm_constrained._typing import Array, Codes, Float
@@ -621,7 +620,7 @@ def repeatable_decisions(model: Any, X: Any, sensitive_features: Any = None) -> 
     """
     if given := _arguments_of(model, sensitive_features):
         return model.predict(X, **given)
-    if not _arguments_of(_innermost(model), sensitive_features):
+    if not _arguments_of(innermost(model), sensitive_features):
         return model.predict(X)
     if hasattr(model, "best_estimator_"):
         return repeatable_decisions(model.best_estimator_, X, sensitive_features)
@@ -641,11 +640,11 @@ def _arguments_of(model: Any, sensitive_features: Any) -> dict[str, Any]:
 
 def positive_of(model: Any) -> Any:
     """Find the positive class that a constrained classifier was given, if any."""
-    inner = _innermost(model)
+    inner = innermost(model)
     return getattr(inner, "positive", None) if hasattr(inner, "constraints") else None
 
 
-def _innermost(model: Any) -> Any:
+def innermost(model: Any) -> Any:
     """Find the classifier inside searches and Pipelines."""
     for _ in range(4):
         if hasattr(model, "best_estimator_"):
@@ -657,7 +656,7 @@ def _innermost(model: Any) -> Any:
 
 def find_history(model: Any) -> pd.DataFrame | None:
     """Find the history of a constrained fit."""
-    history = getattr(_innermost(model), "history_", None)
+    history = getattr(innermost(model), "history_", None)
     if not isinstance(history, pd.DataFrame) or "rounds" not in history:
         return None  # Other libraries have a history of their own.
     has_multipliers = any(str(name).startswith("multiplier[") for name in history)
@@ -712,10 +711,8 @@ class AuditRows:
 
     def check(self, constraints: Sequence[Constraint]) -> NDArray[Any]:
         """Check lengths and row labels, and return the labels."""
-        labels, n_rows = (
-            validation.as_labels(self.y),
-            None,
-        )  # Objects without a length are not counted.
+        labels = validation.as_labels(self.y)
+        n_rows = None  # Objects without a length are not counted.
         n, shape = labels.size, getattr(self.X, "shape", None)
         if shape is not None and len(shape):
             n_rows = int(shape[0])
@@ -753,8 +750,7 @@ class AuditRows:
 
     def find_small_groups(self, model: Any) -> dict[tuple[str, str], bool]:
         """Find which groups the fit of a model took for small, by constraint and group."""
-        model = getattr(model, "best_estimator_", model)
-        known = vars(model.steps[-1][1] if isinstance(model, Pipeline) else model)
+        known = getattr(innermost(model), "__dict__", {})
         if self.grouping == "rows" or "group_report_" not in known:
             return {}
         kept, small = known["group_report_"], known.get("small_groups_", pd.DataFrame())
@@ -864,8 +860,9 @@ def _measure_classes(
     remedy = f"{known}: drop those rows, or rename the labels"
     codes = encode_labels(labels, classes, "y holds", remedy)
     weight = validation.check_weight(given.sample_weight, n)
-    rows = Rows(codes, classes, weight, validation.columns_of(given.sensitive_features, n), [X])
-    rows.small_groups = given.find_small_groups(model)
+    columns = validation.columns_of(given.sensitive_features, n)
+    small_groups = given.find_small_groups(model)
+    rows = Rows(codes, classes, weight, columns, [X], small_groups=small_groups)
     stated = (*checked, accuracy() >= 0.0)
     warning = ("audited rows, ", "")
     cells, compiled = compile_constraints(stated, rows, warning=warning)
@@ -891,14 +888,13 @@ def _measure_numbers(
     targets = check_targets(given.check(checked))
     weight = validation.check_weight(given.sample_weight, targets.size)
     columns = validation.columns_of(given.sensitive_features, targets.size)
+    small_groups = given.find_small_groups(next(iter(models.values())))
 
     def encode(constraints: Sequence[Constraint]) -> Rows:
         """Encode the rows; row functions of the constraints stand in the place of classes."""
         functions = np.array([function.key for function in row_functions_of(constraints)])
         codes = np.zeros(targets.size, dtype=np.intp)
-        rows = Rows(codes, functions, weight, columns, [given.X])
-        rows.small_groups = given.find_small_groups(next(iter(models.values())))
-        return rows
+        return Rows(codes, functions, weight, columns, [given.X], small_groups=small_groups)
 
     stated = (*checked, mean_loss("squared") >= 0.0)  # The last one gives R^2.
     predictions = {}

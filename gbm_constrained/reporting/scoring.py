@@ -22,11 +22,11 @@ import pandas as pd
 from scipy.stats import norm
 from sklearn.base import BaseEstimator
 from sklearn.metrics import check_scoring
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from gbm_constrained._typing import Float
 from gbm_constrained.constraints.checking import check_constraints
+from gbm_constrained.evaluation.audit import innermost
 from gbm_constrained.reporting.audit import audit
 
 __all__ = ["constraint_scorer", "violations_of"]
@@ -114,7 +114,7 @@ class ConstraintScorer(BaseEstimator):  # type: ignore[misc]
         """
         asked = self.constraints
         if asked is None:
-            asked = getattr(_last_step(model), "constraints", None)
+            asked = getattr(innermost(model), "constraints", None)
         if not check_constraints(asked):
             raise ValueError(
                 f"The {type(model).__name__} has no constraints to score: give them, as in "
@@ -166,15 +166,10 @@ def violations_of(model: Any) -> pd.Series:
     NotFittedError
         If the model is not fitted.
     """
-    model = _last_step(model)
+    model = innermost(model)
     check_is_fitted(model)
     results = model.feasibility_.rules
     found = [
         result.constraint.sign * (result.value - result.constraint.bound) for result in results
     ]
     return pd.Series(found, [str(result.constraint) for result in results], name="violation")
-
-
-def _last_step(model: Any) -> Any:
-    """Return the estimator at the end of a pipeline."""
-    return model.steps[-1][1] if isinstance(model, Pipeline) else model
