@@ -23,7 +23,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from gbm_constrained._optional import explain_missing
 
-LOG_LINKS = re.compile("poisson|gamma|tweedie")  # Objectives that predict exp(score).
+# Objectives by their names in model files: those that predict the score, exp(score), and the
+# logistic or softmax probabilities of scores.
+IDENTITY_LINKS = (
+    "regression", "regression_l1", "huber", "fair", "quantile", "mape", "reg:squarederror",
+    "reg:absoluteerror", "reg:quantileerror", "reg:pseudohubererror",
+)  # fmt: skip
+LOG_LINKS = ("poisson", "gamma", "tweedie", "count:poisson", "reg:gamma", "reg:tweedie")
+LOGISTIC_LINKS = (
+    "binary sigmoid:1", "multiclass", "binary:logistic", "multi:softprob", "multi:softmax"
+)  # fmt: skip
 
 
 def to_onnx(model: Any, path: str | os.PathLike[str] | None = None) -> Any:
@@ -53,7 +62,8 @@ def to_onnx(model: Any, path: str | os.PathLike[str] | None = None) -> Any:
         If `model` is no booster of this package, XGBoost or LightGBM.
     ValueError
         If `model` decides by a mixture, by several decision rules, or by offsets of groups that
-        are kept beside the trees.
+        are kept beside the trees; if its leaves are linear, or its objective has another link
+        than those of classes, counts and numbers.
 
     Notes
     -----
@@ -79,11 +89,18 @@ def to_onnx(model: Any, path: str | os.PathLike[str] | None = None) -> Any:
     with explain_missing("Models in ONNX", "onnx"):
         from onnx import TensorProto, checker, helper, numpy_helper
 
-    booster = model.get_booster() if is_xgboost else model.booster_
-    trees, n_features = (_convert_xgboost if is_xgboost else _convert_lightgbm)(booster)
     classes = getattr(model, "classes_", None)
+    known = (*IDENTITY_LINKS, *LOG_LINKS) if classes is None else LOGISTIC_LINKS
+    booster = model.get_booster() if is_xgboost else model.booster_
+    objective = _objective_of(booster, is_xgboost=is_xgboost)
+    if not objective.startswith(known) or "sqrt" in objective:
+        raise ValueError(
+            f"This {type(model).__name__} has no form in ONNX, for to_onnx does not know the link "
+            f"of its objective {objective!r}: train it with one of {list(known)}."
+        )
+    trees, n_features = (_convert_xgboost if is_xgboost else _convert_lightgbm)(booster)
     n_scores = 1 if classes is None or len(classes) == 2 else len(classes)
-    has_log_link = classes is None and bool(LOG_LINKS.search(_objective_of(model)))
+    has_log_link = objective.startswith(LOG_LINKS)
     nodes = [_make_regressor(trees, n_scores)]
     if has_log_link and is_xgboost:  # onnxmltools multiplies means by the base score.
         learned = json.loads(booster.save_config())["learner"]["learner_model_param"]
@@ -160,9 +177,10 @@ def _convert_xgboost(booster: Any) -> tuple[Any, int]:
     with explain_missing("Models in ONNX", "onnx"):
         from onnxmltools import convert_xgboost
         from onnxmltools.convert.common.data_types import FloatTensorType
-    n = booster.num_features()
-    bare = booster.copy()  # onnxmltools reads names of columns as numbers.
-    bare.feature_names = None
+    n, best = booster.num_features(), booster.attr("best_iteration")
+    # Early stopping of the library itself keeps later rounds.
+    bare = booster.copy() if best is None else booster[: int(best) + 1]
+    bare.feature_names = None  # onnxmltools reads names of columns as numbers.
     return convert_xgboost(bare, initial_types=[("X", FloatTensorType([None, n]))]), n
 
 
@@ -180,7 +198,13 @@ def _convert_lightgbm(booster: Any) -> tuple[Any, int]:
         below = np.where(near > exact, np.nextafter(near, np.float32(-np.inf)), near)
         return "threshold=" + " ".join(repr(float(value)) for value in below)
 
-    text = re.sub(r"(?<=\n)threshold=(.+)", round_down, booster.model_to_string())
+    text = booster.model_to_string()
+    if "\nis_linear=1\n" in text:
+        raise ValueError(
+            "Trees of ONNX have constant leaves, and linear_tree=True makes linear ones: train "
+            "the model without it."
+        )
+    text = re.sub(r"(?<=\n)threshold=(.+)", round_down, text)
     text = re.sub(r"(?<=\n)tree_sizes=.*\n", "", text)  # The bytes of each tree have changed.
     given = {"initial_types": [("X", FloatTensorType([None, n]))], "zipmap": False}
     return convert_lightgbm(Booster(model_str=text), **given), n
@@ -203,9 +227,12 @@ def _make_regressor(converted: Any, n_scores: int) -> Any:
     return helper.make_node(name, ["X"], ["scores"], domain=domain, **of_targets)
 
 
-def _objective_of(model: Any) -> str:
-    """Name the objective that a regressor was trained by."""
-    return str(model.objective if hasattr(model, "get_booster") else model.booster_.params)
+def _objective_of(booster: Any, *, is_xgboost: bool) -> str:
+    """Name the objective of a booster, with the parameters that its file gives beside it."""
+    if is_xgboost:
+        return str(json.loads(booster.save_config())["learner"]["objective"]["name"])
+    found = re.search(r"(?<=\n)objective=(.+)", booster.model_to_string(num_iteration=1))
+    return "" if found is None else found[1]
 
 
 def _labels_of(classes: Any) -> Any:

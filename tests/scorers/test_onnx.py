@@ -159,3 +159,41 @@ def test_the_file_is_the_model(tmp_path):
     model = make("xgboost", [gc.fpr() <= 0.1]).fit(X, (X[:, 0] > 0).astype(int))
     exported = gc.to_onnx(model, tmp_path / "model.onnx")
     assert (tmp_path / "model.onnx").read_bytes() == exported.SerializeToString()
+
+
+@BOTH
+def test_rounds_after_the_best_one_are_left_out(library):
+    """XGBoost's own early stopping, without constraints, keeps later rounds in the booster."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1200, 3)).astype(np.float32)
+    y = (X[:, 0] + 2.0 * rng.normal(size=1200) > 0).astype(int)
+    given = {**SMALL[library], "n_estimators": 60, "learning_rate": 0.5}
+    model = CLASSIFIERS[library](early_stopping_rounds=3, **given)
+    quiet = {"verbose": False} if library == "xgboost" else {}
+    assert_same(model.fit(X[:600], y[:600], eval_set=[(X[600:], y[600:])], **quiet), X)
+
+
+def test_a_parameter_of_another_objective_is_no_link():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(900, 3)).astype(np.float32)
+    given = {**SMALL["lightgbm"], "tweedie_variance_power": 1.2}
+    model = REGRESSORS["lightgbm"](constraints=[gc.mean_prediction() <= 0.1], **given)
+    model.fit(X, X[:, 0])
+    np.testing.assert_allclose(run(model, X)[0], model.predict(X), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("library", "options", "words"),
+    [
+        ("lightgbm", {"objective": "cross_entropy"}, "does not know the link"),
+        ("lightgbm", {"reg_sqrt": True}, "does not know the link"),
+        ("lightgbm", {"linear_tree": True}, "constant leaves"),
+        ("xgboost", {"objective": "reg:logistic"}, "does not know the link"),
+    ],
+)
+def test_other_links_and_leaves_are_refused(library, options, words):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(900, 3)).astype(np.float32)
+    model = REGRESSORS[library](**SMALL[library], **options).fit(X, (X[:, 0] > 0) * 1.0)
+    with pytest.raises(ValueError, match=words):
+        gc.to_onnx(model)
