@@ -146,9 +146,8 @@ def test_what_has_no_form_is_refused():
     mixed = CLASSIFIERS["lightgbm"](
         maximize=g_mean(), constraints=[gc.gap(gc.tpr(), by="g") <= 0.01], **SMALL["lightgbm"]
     ).fit(X, y, sensitive_features={"g": X[:, 1] > 0})
-    if hasattr(mixed, "_rules"):
-        with pytest.raises(ValueError, match="deterministic=True"):
-            gc.to_onnx(mixed)
+    with pytest.raises(ValueError, match="deterministic=True"):
+        gc.to_onnx(mixed)
     with pytest.raises(TypeError, match="got a ConstrainedRidge"):
         gc.to_onnx(gc.ConstrainedRidge())
 
