@@ -2,6 +2,8 @@
 
 import cvxpy as cp
 import numpy as np
+from scipy.special import huber
+from sklearn import metrics
 
 import gbm_constrained as gc
 from gbm_constrained.constraints.rates import (
@@ -18,15 +20,22 @@ from gbm_constrained.problem.losses import RegressionObjective
 from gbm_constrained.problem.regression import RegressionLagrangian
 
 N = 60
+# Loss: its parameter, and its weighted mean by another library.
 LOSSES = {
-    "squared": {},
-    "absolute": {},
-    "huber": {"delta": 0.7},
-    "pinball": {"alpha": 0.8},
-    "poisson": {},
+    "squared": ({}, metrics.mean_squared_error),
+    "absolute": ({}, metrics.mean_absolute_error),
+    "huber": (
+        {"delta": 0.7},
+        lambda y, f, sample_weight: np.average(huber(0.7, y - f), weights=sample_weight),
+    ),
+    "pinball": (
+        {"alpha": 0.8},
+        lambda y, f, **w: metrics.mean_pinball_loss(y, f, alpha=0.8, **w),
+    ),
+    "poisson": ({}, metrics.mean_poisson_deviance),
 }
 MEANS = {
-    **{name: mean_loss(name, **given) for name, given in LOSSES.items()},
+    **{name: mean_loss(name, **given) for name, (given, _) in LOSSES.items()},
     "prediction": mean_prediction(),
     "residual": mean_residual(),
     "share": share_above(1.2),

@@ -440,6 +440,11 @@ def mean_rank(label: Hashable | None = None, *, on: Any = None) -> Rate:
 
 LossName: TypeAlias = Literal["squared", "absolute", "huber", "pinball", "poisson"]
 LOSSES: tuple[LossName, ...] = get_args(LossName)
+# Parameter of a loss, its default, and the end that it stays below; all are above zero.
+LOSS_PARAMETERS: dict[str, tuple[str, float, float]] = {
+    "huber": ("delta", 1.0, math.inf),
+    "pinball": ("alpha", 0.5, 1.0),
+}
 Limits: TypeAlias = tuple[float, float]
 
 
@@ -500,9 +505,10 @@ class RowLoss(RowFunction):
 
     def arguments(self) -> tuple[list[str], dict[str, str | None]]:
         """Write the loss, its parameter, and the stated range of a row."""
-        name = "delta" if self.loss == "huber" else "alpha"
-        value = None if self.parameter is None else write_number(self.parameter)
-        return [write_value(self.loss)], {name: value, **super().arguments()[1]}
+        given = {}
+        if self.parameter is not None:
+            given[LOSS_PARAMETERS[self.loss][0]] = write_number(self.parameter)
+        return [write_value(self.loss)], {**given, **super().arguments()[1]}
 
 
 @dataclass(frozen=True)
@@ -574,7 +580,7 @@ def mean_loss(
     """
     if loss not in LOSSES:
         raise ValueError(f"mean_loss takes one of the losses {list(LOSSES)}, got {loss!r}.")
-    parameter = _read_parameter(loss, delta, alpha)
+    parameter = _read_parameter(loss, delta=delta, alpha=alpha)
     limits = read_limits(range)
     if limits is not None and limits[0] < 0.0:
         raise ValueError(
@@ -582,7 +588,7 @@ def mean_loss(
         )
     given = [str(loss)]
     if parameter is not None:
-        given.append(f"{'delta' if loss == 'huber' else 'alpha'}={parameter:g}")
+        given.append(f"{LOSS_PARAMETERS[loss][0]}={parameter:g}")
     name = _name_mean("mean_loss", given, limits)
     return make_rate(name, RowLoss(loss, parameter, limits), on, weight, cap)
 
@@ -610,25 +616,24 @@ def _name_mean(name: str, arguments: Sequence[str], limits: Limits | None) -> st
     return f"{name}({given})" if given else name
 
 
-def _read_parameter(loss: str, delta: float | None, alpha: float | None) -> float | None:
-    """Read the parameter of a loss, and refuse that of another one."""
-    for name, value, of_loss in (("delta", delta, "huber"), ("alpha", alpha, "pinball")):
-        if value is not None and loss != of_loss:
+def _read_parameter(loss: str, **given: Any) -> float | None:
+    """Read the parameter of a loss, and refuse those of others."""
+    own, default, end = LOSS_PARAMETERS.get(loss, ("", math.nan, math.nan))
+    for of_loss, (name, *_) in LOSS_PARAMETERS.items():
+        if given[name] is not None and name != own:
             raise ValueError(
-                f"mean_loss({loss!r}, {name}={value!r}): {name} is a parameter of {of_loss!r}: "
-                f"leave it out."
+                f"mean_loss({loss!r}, {name}={given[name]!r}): {name} is a parameter of "
+                f"{of_loss!r}: leave it out."
             )
-    if loss == "huber":
-        found = 1.0 if delta is None else delta
-        if not (is_number(found) and is_finite(found) and found > 0):
-            raise ValueError(f"delta must be a positive number, got {delta!r}.")
-        return float(found)
-    if loss == "pinball":
-        found = 0.5 if alpha is None else alpha
-        if not (is_number(found) and 0.0 < found < 1.0):
-            raise ValueError(f"alpha must lie strictly between 0 and 1, got {alpha!r}.")
-        return float(found)
-    return None
+    if not own:
+        return None
+    found = default if given[own] is None else given[own]
+    if not (is_number(found) and is_finite(found) and 0.0 < found < end):
+        raise ValueError(
+            f"{own} must lie strictly between 0 and {end:g}, got {found!r}: the default is "
+            f"{default:g}."
+        )
+    return float(found)
 
 
 @document_rate

@@ -70,14 +70,8 @@ from gbm_constrained.fit.options import (
     Holdout,
     solver_parameter,
 )
+from gbm_constrained.metrics import callables
 from gbm_constrained.metrics.base import MetricValue
-from gbm_constrained.metrics.callables import (
-    BalancedAccuracy,
-    FBeta,
-    MacroF1,
-    MeanOfRecalls,
-    MicroF1,
-)
 from gbm_constrained.metrics.reading import RateMetric
 from gbm_constrained.solvers.abpp import ABPP
 from gbm_constrained.solvers.base import SEARCH_OPTIONS, Reduction
@@ -90,13 +84,14 @@ __all__ = ["dumps", "loads"]
 # Parts of the language that no note holds by themselves, or that have a form of their own below.
 NO_VALUES = (
     base.CalibrationError, base.Constraint, base.CurvedRow, base.CurveFunction, base.LinearRow,
-    selectors.BinResidual, selectors.ReferenceModel,
+    selectors.BinResidual, selectors.ReferenceModel, callables.FunctionMetric,
+    callables.NamedMetric,
 )  # fmt: skip
-# Classes that are written by the arguments of their constructors. A new one is added here.
+# Classes that are written by the arguments of their constructors: all of some modules, and others.
 CLASSES: tuple[type, ...] = (
     *(
         cls
-        for module in (selectors, base, comparisons, rates, presets)
+        for module in (selectors, base, comparisons, rates, presets, callables)
         for cls in vars(module).values()
         if inspect.isclass(cls) and is_dataclass(cls) and cls.__module__ == module.__name__
         if cls not in NO_VALUES
@@ -104,7 +99,7 @@ CLASSES: tuple[type, ...] = (
     Cost, Estimate, Feasibility, ConstraintResult, PlainModel, TooFewRows, Verdict,
     ABPP, AdaptiveSurrogates, AutoSolver, CBPR, Reduction,
     CrossFit, Expected, Forward, HighProbability, Holdout,
-    BalancedAccuracy, FBeta, MacroF1, MeanOfRecalls, MetricValue, MicroF1, RateMetric,
+    MetricValue, RateMetric,
 )  # fmt: skip
 TAG = "$"
 ARRAY_KINDS = "biufUSMmO"  # as in numpy.dtype.kind

@@ -130,10 +130,13 @@ class NativeAdapter:
 
     Attributes
     ----------
+    model : estimator
+        The classifier that is fitted.
     takes_offsets : bool
         Whether offsets of groups may be added to the scores of the model.
     """
 
+    model: Any
     takes_offsets: ClassVar[bool]
 
     settings: Callable[[], LibrarySettings]  # Says what a fit must know of the parameters.
@@ -145,8 +148,6 @@ class NativeAdapter:
     merge: Callable[[Sequence[Any]], NativeModel]
     # Makes the model that ``fit_part`` has trained on some rows from its state.
     restore: Callable[[State, PartRows], NativeModel]
-    # Makes a model of ``fit_part`` that of the classifier, as ``fit`` would.
-    take: Callable[[NativeModel], None]
     can_fold: Callable[[], bool]  # Whether a shift of scores can be added to the trained model.
     add_to_margin: Callable[[Array], None]  # Adds to all scores that the trained model predicts.
     # Refuses models whose scores are no sum that parameters could weigh.
@@ -162,6 +163,10 @@ class NativeAdapter:
         Such a booster is trained by the library alone, and constraints are met by decisions.
         """
         return None
+
+    def take(self, model: NativeModel) -> None:
+        """Make a model of ``fit_part`` that of the classifier, as ``fit`` would."""
+        take_fit(self.model, model.model)
 
     def evaluation_rows(self) -> list[EvaluationRows]:
         """Check and list the evaluation sets."""

@@ -52,6 +52,17 @@ from gbm_constrained.constraints.writing import write_call, write_number, write_
 from gbm_constrained.metrics.base import KINDS, BoundMetric, Form, Kind, Metric, bind_expression
 from gbm_constrained.problem.functionals import Group
 
+__all__ = [
+    "balanced_accuracy",
+    "f1_macro",
+    "f1_micro",
+    "f_beta",
+    "g_mean",
+    "h_mean",
+    "min_recall",
+    "q_mean",
+]
+
 
 @dataclass(frozen=True, repr=False)
 class FunctionMetric(Metric):

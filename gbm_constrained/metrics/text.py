@@ -27,26 +27,12 @@ from gbm_constrained.constraints.text import (
 from gbm_constrained.constraints.text import format_constraint as format_constraint
 from gbm_constrained.constraints.text import parse_constraint as parse_constraint
 from gbm_constrained.constraints.text import parse_constraints as parse_constraints
+from gbm_constrained.metrics import callables
 from gbm_constrained.metrics.base import Metric
-from gbm_constrained.metrics.callables import (
-    balanced_accuracy,
-    f1_macro,
-    f1_micro,
-    f_beta,
-    g_mean,
-    h_mean,
-    min_recall,
-    q_mean,
-)
 
 NAMES: dict[str, Callable[..., Metric]] = {
-    make.__name__: make
-    for make in (
-        balanced_accuracy, f1_macro, f1_micro, f_beta, g_mean, h_mean, min_recall, q_mean,
-    )
-}  # fmt: skip
-
-
+    name: getattr(callables, name) for name in callables.__all__
+}
 METRICS = {name: Function(make) for name, make in NAMES.items()}
 FUNCTIONS.update(METRICS)  # Of constraints.
 

@@ -92,7 +92,10 @@ EVENTS: dict[type[selectors.Event], str] = {
     rates.Residual: RESIDUAL,
     rates.Covered: f"{LABEL}{SENSES['<=']}{PREDICTION}",
 }
+# Formula of a loss, or the sign that its parameter stands under.
 LOSSES = {
+    "huber": HUBER,
+    "pinball": PINBALL,
     "squared": f"<msup>{_between('()', RESIDUAL)}<mn>2</mn></msup>",
     "absolute": _between("||", RESIDUAL),
     "poisson": f"{POISSON}<mo>(</mo>{LABEL}<mo>,</mo>{PREDICTION}<mo>)</mo>",
@@ -286,8 +289,8 @@ def _write_event(event: selectors.Event) -> str:
             table = _between("()", f"<mtable>{''.join(rows)}</mtable>")
             return f"<msub>{table}<mrow>{LABEL}{DECISION}</mrow></msub>"
         case rates.RowLoss(parameter=float(parameter)):
-            sign = HUBER if event.loss == "huber" else PINBALL
-            return f"<msub>{sign}{_number(parameter)}</msub>{_between('()', RESIDUAL)}"
+            sign = LOSSES[event.loss] + _number(parameter)
+            return f"<msub>{sign}</msub>{_between('()', RESIDUAL)}"
         case rates.RowLoss():
             return LOSSES[event.loss]
     return EVENTS[type(event)]

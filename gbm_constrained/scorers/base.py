@@ -73,7 +73,6 @@ from gbm_constrained.fit.native_models import (
     PartRows,
     clone_plain,
     multiply_weight,
-    take_fit,
 )
 from gbm_constrained.fit.options import (
     SOLVER_PARAMETERS,
@@ -712,10 +711,6 @@ class BoosterAdapter(NativeAdapter, TrainedModel):
             }
             setattr(plain, self.records, joined)
         return TrainedPart(plain, None if part.is_joint else self.starting_scores())
-
-    def take(self, model: Any) -> None:
-        """Make a model of :meth:`fit_part` that of the classifier, as ``fit`` would."""
-        take_fit(self.model, model.model)
 
     def merge(self, models: Sequence[Any]) -> TrainedPart:
         """Merge models of :meth:`fit_part` into one whose raw score is the mean of theirs."""

@@ -17,6 +17,7 @@ from sklearn.base import clone
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.evaluation.audit import MetricOnRows
+from gbm_constrained.fit.model_note import dumps, loads
 from gbm_constrained.metrics import (
     balanced_accuracy,
     cost,
@@ -29,6 +30,7 @@ from gbm_constrained.metrics import (
     min_recall,
     q_mean,
 )
+from gbm_constrained.metrics.callables import NamedMetric
 from gbm_constrained.metrics.reading import RateMetric, read_objective
 from gbm_constrained.metrics.text import NAMES
 from gbm_constrained.problem.compiler import compile_constraints
@@ -320,6 +322,14 @@ def test_multipliers_of_directions_are_the_chain_rule(name, seed):
     assert prices == pytest.approx(np.full(len(compiled), 2.5))
 
 
+@pytest.mark.parametrize("name", [name for name in RULES if name != "own"])
+def test_metrics_survive_in_the_note_of_a_file(name):
+    rule, _ = RULES[name]
+    assert loads(dumps(rule)) == rule
+    objective = getattr(rule.expression, "metric", rule.expression)
+    assert loads(dumps(objective)) == objective
+
+
 @pytest.mark.parametrize(
     "text",
     ["g_mean >= 0.8", "f1_macro(on={sex: F}) >= 0.7", "f_beta(2, fraud) >= 0.5",
@@ -364,7 +374,6 @@ def test_several_choices_of_rates_at_once(metric):
         assert alone[i] == pytest.approx(float(of_metric), rel=1e-14)
 
 
-def test_each_metric_is_read_by_its_name():
-    """What takes a matrix, a function or a text by itself is read in other ways."""
-    others = {"BlackBox", "cost", "format_metric", "metric", "parse_metric", "surrogate"}
-    assert {*gc.metrics.__all__} - others == {*NAMES}
+def test_each_metric_is_compared_with_counting():
+    compared = {getattr(rule.expression, "metric", None) for rule, _ in RULES.values()}
+    assert {one.name for one in compared if isinstance(one, NamedMetric)} == {*NAMES}
