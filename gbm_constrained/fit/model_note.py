@@ -68,6 +68,7 @@ from gbm_constrained.fit.options import (
     Forward,
     HighProbability,
     Holdout,
+    Margin,
     solver_parameter,
 )
 from gbm_constrained.metrics.base import MetricValue
@@ -103,7 +104,7 @@ CLASSES: tuple[type, ...] = (
     ),
     Cost, Estimate, Feasibility, ConstraintResult, PlainModel, TooFewRows, Verdict,
     ABPP, AdaptiveSurrogates, AutoSolver, CBPR, Reduction,
-    CrossFit, Expected, Forward, HighProbability, Holdout,
+    CrossFit, Expected, Forward, HighProbability, Holdout, Margin,
     BalancedAccuracy, FBeta, MacroF1, MeanOfRecalls, MetricValue, MicroF1, RateMetric,
 )  # fmt: skip
 TAG = "$"
