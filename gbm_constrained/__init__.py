@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from gbm_constrained.fit.options import Forward as Forward
     from gbm_constrained.fit.options import HighProbability as HighProbability
     from gbm_constrained.fit.options import Holdout as Holdout
+    from gbm_constrained.fit.options import Margin as Margin
     from gbm_constrained.linear_model.auc_scorer import (
         ConstrainedAUCScorer as ConstrainedAUCScorer,
     )
@@ -92,7 +93,14 @@ _PLACES = {
         "evaluation.np_roc": ["np_roc_band"],
         "evaluation.verdicts": ["Verdict"],
         "fit.callbacks": ["ConstraintState"],
-        "fit.options": ["CrossFit", "Expected", "Forward", "HighProbability", "Holdout"],
+        "fit.options": [
+            "CrossFit",
+            "Expected",
+            "Forward",
+            "HighProbability",
+            "Holdout",
+            "Margin",
+        ],
         "linear_model.auc_scorer": ["ConstrainedAUCScorer"],
         "linear_model.logistic_regression": ["ConstrainedLogisticRegression"],
         "linear_model.ridge": ["ConstrainedRidge"],

@@ -18,7 +18,6 @@ import xgboost as xgb
 
 from gbm_constrained._version import __version__
 from gbm_constrained.data.validation import check_integer
-from gbm_constrained.decision.guarantees import Guarantee
 from gbm_constrained.fit.options import GUARANTEES, MEASUREMENTS, METHODS, MeasurementName
 from gbm_constrained.solvers.base import SEARCH_OPTIONS, Reduction, ReductionName
 
@@ -101,8 +100,8 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
         "the latest by --time; 0 for none (default: 0.2)")
     add("--measure-on", choices=get_args(MeasurementName),
         help="rows whose rates train the model; forward is for --time, and its default")
-    add("--guarantee", choices=get_args(Guarantee)[1:],
-        help="what is promised of new rows")
+    add("--guarantee", choices=list(GUARANTEES),
+        help="what is promised of new rows; margin aims at bounds from a standard error inside")
     add("--delta", type=float, help="probability that the guarantee fails (default: 0.05)")
     add("--seed", type=int, default=0, help="of splits and of the booster (default: 0)")
     add("--param", **several, metavar="NAME=VALUE",

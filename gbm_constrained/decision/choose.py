@@ -495,14 +495,22 @@ def tightened_bounds(compiled: LinearConstraints, counts: CellCounts) -> Float:
     compares = compares_groups(compiled)
     if not compares.any():
         return compiled.b
-    filled = np.nan_to_num(functionals_of(compiled, counts))
+    room = room_to_equality(compiled, functionals_of(compiled, counts))
+    margin = np.minimum(standard_errors(compiled, counts), 0.5 * room)
+    return np.asarray(compiled.b - np.where(compares, margin, 0.0))
+
+
+def room_to_equality(compiled: LinearConstraints, functionals: Float) -> Float:
+    """Compute how far inside its bound each row of constraints is if groups are equal, (m,).
+
+    The groups have the mean of their functionals then. It is zero beyond the bound.
+    """
+    filled = np.nan_to_num(functionals)
     equal = filled.copy()
     for constraint, span in zip(compiled.constraints, compiled.spans, strict=True):
         by_group = filled[span].reshape(-1, max(len(constraint.rates), 1))
         equal[span] = np.tile(by_group.mean(axis=0), len(by_group))
-    room = np.maximum(compiled.b - compiled.rows_of(equal), 0.0)
-    margin = np.minimum(standard_errors(compiled, counts), 0.5 * room)
-    return np.asarray(compiled.b - np.where(compares, margin, 0.0))
+    return np.maximum(compiled.b - compiled.rows_of(equal), 0.0)
 
 
 SIGNIFICANCE = 0.025  # Probability of each side below which a violation is beyond sampling error.

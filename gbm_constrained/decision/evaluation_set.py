@@ -75,6 +75,7 @@ class EvaluationSet:
     """
 
     half: Float | None = None  # Rows at which a group counts as much as all; by default known.
+    room: Float | None = None  # What choices take off the right-hand sides, (m,).
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class EvaluationSet:
 
     @property
     def credible(self) -> Self:
-        """The same rows under constraints whose groups act as far as their rows can tell."""
+        """The same rows under constraints as they act: groups as far as their rows can tell."""
         return self._apart or self
 
     @cached_property
@@ -106,6 +107,8 @@ class EvaluationSet:
         if self.holds_groups:
             return None
         compiled = self.compiled.make_credible(self.cells, self.half)
+        if self.room is not None:
+            compiled = replace(compiled, b=compiled.b - self.room)
         return None if compiled is self.compiled else self.under(compiled)
 
     def under(self, compiled: LinearConstraints) -> Self:

@@ -51,21 +51,35 @@ from gbm_constrained.constraints.checking import check_straight
 from gbm_constrained.constraints.rates import row_functions_of
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.exact_sums import Communicator
-from gbm_constrained.decision.choose import VIOLATION_PRICE, Prefixes
-from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.choose import (
+    VIOLATION_PRICE,
+    Prefixes,
+    find_at_a_price,
+    room_to_equality,
+)
+from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows, score_decisions
 from gbm_constrained.decision.histograms import RESOLUTION, are_apart
-from gbm_constrained.decision.regression import Affine, AffineChoice, PredictedRows, choose_affine
-from gbm_constrained.decision.rules import Choice, shift_scores
+from gbm_constrained.decision.regression import (
+    Affine,
+    AffineChoice,
+    PredictedRows,
+    choose_affine,
+    standard_errors_of_numbers,
+)
+from gbm_constrained.decision.rules import Choice, Scores, shift_scores
 from gbm_constrained.decision.search import MOST_CANDIDATES, Shift, ShiftSearch, threshold_curve
 from gbm_constrained.decision.violations import (
     PriorityLevels,
     anticipate_standard_errors,
     standard_error_of,
+    standard_errors,
 )
 from gbm_constrained.problem.linear_constraints import (
     LinearConstraints,
+    compares_groups,
     find_first,
     find_first_constraints,
+    is_priced,
 )
 from gbm_constrained.statistics.binomial import learn_then_test
 from gbm_constrained.statistics.counts import CellCounts, MeanScore, blocks_of_rows
@@ -81,6 +95,7 @@ from gbm_constrained.statistics.p_values import (
     p_value_of_blocks,
 )
 from gbm_constrained.statistics.pairs import pair_p_values, rows_to_certify
+from gbm_constrained.statistics.sampled_intervals import Sampled
 
 Guarantee: TypeAlias = Literal[None, "expected", "high_probability"]
 Candidate = TypeVar("Candidate")
@@ -99,6 +114,73 @@ def conformal_bounds(compiled: LinearConstraints, cells: Cells) -> Float:
     bounds = expected_bounds(compiled, counts)
     bounds = np.where(np.isnan(bounds), compiled.b, bounds)
     return np.where(find_first(compiled), bounds, np.inf)
+
+
+def find_room(rows: EvaluationSet, margin: Array, n_errors: float) -> Float:
+    r"""Find how far inside of their bounds rows of constraints are aimed at, (m,).
+
+    .. math:: \min\left(z s_j, \frac{b_j - l_j}{2}\right)
+
+    with the standard error :math:`s_j` of the row at the best shift of the scores under the
+    constraints as they are stated, and the best value :math:`l_j` that predictions can have.
+    Comparisons of groups are at their best where the groups are equal. Where a shift meets all
+    constraints that have no price and none meets them from so far inside, it is the largest
+    quarter of this that one meets.
+
+    Parameters
+    ----------
+    rows : EvaluationSet
+        Rows that the scores have not seen.
+    margin : ndarray of shape (n_samples,) or (n_samples, n_classes)
+        Scores of a model without multipliers.
+    n_errors : float
+        Number of standard errors, z.
+    """
+    compiled = rows.compiled
+    if isinstance(rows, PredictedRows):
+        functionals = compiled.functionals(rows.lagrangian.at(margin).statistics(is_exact=True))
+        errors = n_errors * standard_errors_of_numbers(rows, margin)
+        return limit_room(errors, compiled, functionals)
+    search = ShiftSearch(margin, rows.cells, compiled, most_splits=1)
+    is_strict = ~is_priced(compiled)
+
+    def find_met(room: Float | float) -> tuple[Shift, bool]:
+        found = find_at_a_price(search, compiled.b - room)
+        excess = found.excess(compiled, compiled.b - room)[is_strict]
+        return found, bool((excess <= ROUNDING).all())
+
+    best, is_met = find_met(0.0)
+    functionals, errors = _measure_errors(rows, Scores.of(margin, best.value, beside=True))
+    room = limit_room(n_errors * errors, compiled, functionals)
+    if is_met:
+        share = next((s for s in (1.0, 0.75, 0.5, 0.25) if find_met(s * room)[1]), 0.0)
+        room = np.where(is_strict, share * room, room)
+    return room
+
+
+def _measure_errors(rows: EvaluationSet, scores: Scores) -> tuple[Float, Float]:
+    """Measure the functionals, and the standard error of each row of constraints, (m,).
+
+    Counts do not tell the errors of constraints on scores, and intervals of their values do.
+    """
+    compiled, decided = rows.compiled, rows.decisions(scores.for_decisions)
+    counts = rows.counts(decided)
+    functionals = rows.functionals(scores.for_probabilities, counts)
+    scored = score_decisions(rows.lagrangian, compiled, scores, decided)
+    sampled = Sampled.of(compiled, counts).complete(rows.cells, compiled, functionals, scored)
+    low, high = sampled.constraints.T
+    of_values = np.nan_to_num(high - low) / (2.0 * norm.isf(0.025))
+    of_scores = of_values[compiled.owner] / compiled.unit
+    errors = np.where(compiled.has_scores, of_scores, standard_errors(compiled, counts))
+    return functionals, errors
+
+
+def limit_room(room: Float, compiled: LinearConstraints, functionals: Float) -> Float:
+    """Limit the room inside of bounds, (m,), to half of the way to the best possible values."""
+    best = np.array([c.expression.range[c.sign < 0] for c in compiled.constraints])
+    to_best = np.abs(compiled.bounds - best)[compiled.owner] / compiled.unit
+    to_equality = room_to_equality(compiled, functionals)
+    return np.minimum(room, 0.5 * np.where(compares_groups(compiled), to_equality, to_best))
 
 
 def _find_monotone_rate(rows: EvaluationSet) -> tuple[Codes, int, float] | None:

@@ -221,7 +221,7 @@ class Criterion:
     def from_rows(cls, rows: PredictedRows, score: Array) -> Criterion:
         """Find the units of rows, and the standard errors at some scores."""
         problem, is_strict = rows.lagrangian.rows, acts_in_full(rows.compiled)
-        errors, weights = standard_errors(rows, score), weigh_violations(problem)
+        errors, weights = standard_errors_of_numbers(rows, score), weigh_violations(problem)
         return cls(*find_deviance(problem), errors, weights, is_strict)
 
     def share(self, loss: Float | float) -> Float:
@@ -387,7 +387,7 @@ def choose_share(rows: PredictedRows, plain: Array, other: Array) -> float:
     return best
 
 
-def standard_errors(rows: PredictedRows, score: Array) -> Float:
+def standard_errors_of_numbers(rows: PredictedRows, score: Array) -> Float:
     """Estimate the standard error of each row of constraints at some scores, (m,)."""
     compiled, values = rows.compiled, rows.row_values(score)
     intervals = MeanIntervals(rows.cells, compiled, values=values)

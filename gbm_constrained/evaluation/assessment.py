@@ -196,6 +196,9 @@ MESSAGES = {
     "training rows": Message(
         "Training rows are optimistic: new rows may miss constraints that are met there."
     ),
+    "margin": Message(
+        "Training and choices aimed at up to {margin:g} standard errors inside of each bound."
+    ),
     "fewer rounds": Message("Training ended after {trained} of {asked} rounds."),
 }
 
@@ -511,6 +514,9 @@ class Feasibility:
     is_proved : bool, default=True
         Whether no decision of the model meets the constraints of `conflict`. Otherwise none was
         found, and their verdicts are those of their values.
+    margin : float, default=0
+        Standard errors inside of each bound that the fit aimed at (``guarantee=Margin(...)``).
+        Verdicts are against the bounds themselves.
     """
 
     conflict: tuple[Constraint, ...]
@@ -534,6 +540,7 @@ class Feasibility:
     rounds_trained: int = 0
     rounds_asked: int = 0
     is_proved: bool = True
+    margin: float = 0.0
 
     @property
     def status(self) -> verdicts.Kind:
@@ -622,6 +629,8 @@ class Feasibility:
         lines = [*filter(None, found)] or [describe("met", rows=reported)]
         if any(result.verdict.source == verdicts.TRAINING_ROWS for result in self.rules):
             lines.append(describe("training rows"))
+        if self.margin:
+            lines.append(describe("margin", margin=self.margin))
         if self.rounds_trained < self.rounds_asked:
             trained, asked = self.rounds_trained, self.rounds_asked
             lines.append(describe("fewer rounds", trained=trained, asked=asked))

@@ -382,7 +382,7 @@ def find_refit_violation(
     solver, boosters = fit.solver, fit.measured.boosters
     if solver.optimism is None or boosters is None:
         return 0.0
-    compiled, margin = fit.problem.acting, scores.training(rounds)
+    compiled, margin = solver.lagrangian.constraints, scores.training(rounds)
     statistics = solver.lagrangian.at(shift_scores(margin, shift)).statistics()
     functionals = compiled.functionals(statistics)
     optimism, _ = boosters.optimism(rounds // fit.options.rounds_per_iteration)
@@ -1009,6 +1009,7 @@ def assess_as_reported(
         drifting=tuple(rule for rule in rules if str(rule.constraint) in drift),
         rounds_trained=fit.solver.rounds if rounds is None else rounds,
         rounds_asked=fit.library.n_rounds,
+        margin=fit.options.standard_errors,
     )
 
 

@@ -65,6 +65,7 @@ from gbm_constrained.decision.guarantees import (
     GuaranteeRequest,
     check_guarantee,
     check_observed,
+    find_room,
     smallest_values,
     tighten_for_certificate,
 )
@@ -435,8 +436,10 @@ class FoldGrowth:
             folds=boosters.positions,
             holds_groups=fit.certification is not None,
         )
+        held_out.room = problem.room
         held_out.functionals_in = {r.rounds: r.functionals for r in solver.history}
         if not has_multipliers:
+            self.leave_room(boosters, held_out)
             margin = boosters.held_margin(boosters.rounds)
             self.plain = PlainModel(
                 held_out.error(held_out.decisions(margin)),
@@ -444,6 +447,14 @@ class FoldGrowth:
             )
             self.plain_boosters = boosters, held_out
         return boosters, held_out
+
+    def leave_room(self, boosters: FoldBoosters, rows: EvaluationSet) -> None:
+        """Aim from inside of the bounds, if asked, by errors of boosters without multipliers."""
+        if self.fit.options.standard_errors and self.problem.room is None:
+            acting = rows.under(rows.compiled.make_credible(rows.cells, rows.half))
+            margin = boosters.held_margin(boosters.rounds)
+            rows.room = find_room(acting, margin, self.fit.options.standard_errors)
+            self.problem = replace(self.problem, room=rows.room)
 
     def _begin(
         self, start: Float | None, fixed: Bool | None, log_odds: float, *, has_multipliers: bool
@@ -724,6 +735,8 @@ class ConstrainedFit:
     def find_best(self, growth: FoldGrowth) -> Grown:
         """Grow boosters, and others if these cost more errors than the constraints should."""
         options = self.options
+        if options.standard_errors and options.solver not in ("auto", "threshold"):
+            growth.grow(has_multipliers=False)  # The margin is by the errors of these.
         if self.groups is not None:
             return self._find_for_groups(growth, self.groups)
         if options.solver == "threshold" or options.iterate not in ("last", "best"):
@@ -765,6 +778,12 @@ class ConstrainedFit:
         """
         options, asked = self.options, self.options.measure_on
         if asked == "holdout" and self.evaluation_sets and options.holdout_fraction is None:
+            if options.standard_errors:
+                raise ValueError(
+                    f"guarantee={options.guarantee_asked!r} takes standard errors from boosters "
+                    f"that are grown before the model, and measure_on='holdout' with an "
+                    f"evaluation set grows none: use Holdout(0.25) or 'crossfit'."
+                )
             return "evaluation set"
         if asked == "auto" and self.is_divisible:
             cells, compiled = self.problem.cells, self.problem.compiled
@@ -886,6 +905,7 @@ class RegressionFit(ConstrainedFit):
         if growth.problem.half is None:  # Groups act as far as rows tell them from the others.
             held_out.half = credible_rows(held_out, plain[0].held_margin(plain[0].rounds))
             growth.problem = replace(growth.problem, half=held_out.half)
+        growth.leave_room(*plain)
         rows, score = self._held_out(plain)
         criterion = Criterion.from_rows(rows, score)
         identity = AffineChoice(Affine(), *rows.measure_scores(score))
@@ -970,8 +990,8 @@ def _refuse_without_held_out_rows(options: SolverOptions) -> None:
     refuse_priorities(options.constraints, no_held_out_rows(here))
     unseen = f"rows that the trees have not seen, and {here} takes the training rows here: use"
     others = f"{unseen} 'crossfit' or 'holdout' (for continued training with an evaluation set)"
-    if options.guarantee is not None:
-        raise ValueError(f"guarantee={options.guarantee!r} needs {others}.")
+    if options.guarantee_asked is not None:
+        raise ValueError(f"guarantee={options.guarantee_asked!r} needs {others}.")
     if options.on_infeasible == "raise":
         raise ValueError(f"on_infeasible='raise' assesses constraints on {others}, or 'warn'.")
     if (parameter := options.group_parameter) is not None:

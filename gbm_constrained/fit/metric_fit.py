@@ -19,6 +19,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -44,6 +45,7 @@ from gbm_constrained.decision.choose import (
     rows_to_match,
 )
 from gbm_constrained.decision.evaluation_set import UNKNOWN, Estimate, Outcome, PlainModel
+from gbm_constrained.decision.guarantees import limit_room
 from gbm_constrained.decision.rules import (
     CellScores,
     CostRule,
@@ -248,10 +250,18 @@ class MetricFit:
             deterministic=is_single, watch=self._watch(held, growth.seconds_left),
             max_calls=options.reduction.max_calls, settings=options.reduction.settings,
         )  # fmt: skip
-        best, *others = search_oracles(
-            self.oracle, search, boosters, has_stages=self.library.without_stages is None,
+        find = partial(
+            search_oracles, self.oracle, boosters=boosters,
+            has_stages=self.library.without_stages is None,
             has_time=lambda: not search.is_over and growth.has_time_for(boosters.work),
         )  # fmt: skip
+        best, *others = find(search)
+        if options.standard_errors and problem.constraints:
+            inside = find(search=self._leave_room(search, best.chosen))
+            (u,) = held.functionals_of_shares(inside[0].chosen.shares)
+            more = held.violations(u) - np.maximum(best.chosen.violations, ROUNDING)
+            if (more[search.criterion["is_strict"]] <= 0.0).all():
+                best, *others = inside
         weights = best.weights
         cell_model = boosters.cell_model(weights)  # A checkpoint keeps it: it is made first.
         label_model = boosters.label_model(weights)
@@ -289,6 +299,9 @@ class MetricFit:
             growth = FoldGrowth(fit, adapter.make_factory(), folds, held.source)
             best, plain = fit.find_best(growth), growth.plain_boosters
         sets = [best] if plain is None or plain[0] is best[0] else [best, plain]
+        if growth.problem.room is not None:
+            aimed = self.problem.leave_room(growth.problem.room)
+            held = aimed.on(held.rows, held.factor, held.source)
         watch = self._watch(held, lambda: 0.0)
         found = [search_fold_boosters(one, fit.options, held, parts, watch) for one in sets]
         candidates = [candidate for of_set in found for candidate in of_set.candidates]
@@ -314,9 +327,9 @@ class MetricFit:
         margin : ndarray
             Scores of the training rows by the model that decides.
         """
-        problem, chosen = self.problem, result.chosen
         if not result.is_searched:
             return result
+        problem, chosen = result.held.problem, result.chosen
         everyone, sign = problem.on(np.arange(len(problem.data.rows))), problem.loss.sign
 
         def reached(decisions: Decisions) -> Decisions:
@@ -344,6 +357,16 @@ class MetricFit:
         best = replace(best, low=float(low), high=float(high), mixed_value=found)
         return result.with_chosen(best)
 
+    def _leave_room(self, search: MetricSearch, found: Decisions) -> MetricSearch:
+        """Aim from inside of the bounds, by the errors of decisions that were found at them."""
+        held, n = search.held, len(search.held.compiled)
+        room = self.options.standard_errors * found.errors
+        (u,) = held.functionals_of_shares(found.shares)
+        convex = 0.5 * np.array([one.bound for one in self.problem.convex_bounds])
+        most = np.append(limit_room(room[:n], held.compiled, u), convex)
+        aimed = self.problem.leave_room(np.minimum(room, most))
+        return replace(search, held=aimed.on(held.rows, held.factor, held.source))
+
     def _watch(self, held: HeldOutProblem, reserved: Callable[[], float]) -> SearchWatch | None:
         """Watch the search, if somebody is to be notified or time is limited."""
         notifier, problem = self.notifier, self.problem
@@ -366,6 +389,9 @@ class MetricFit:
         if held.violations(held.functionals_of_shares(shares)).max(initial=0.0) > FEASIBLE:
             return None
         (kept,), _ = search.assess([Decisions("argmax", costs, np.ones(1), shares)])
+        room = self.options.standard_errors * kept.errors
+        if (kept.violations + room).max(initial=0.0) > FEASIBLE:
+            return None
         return MetricResult(
             search, [kept], kept, search.solution_of(kept), factors=problem.factors,
             decided=decisions, label_model=boosters.label_model(None),
@@ -691,7 +717,7 @@ def _report_constraints(
     feasibility = Feasibility(
         conflict, tuple(results), tuple(few), (), 1.0 - float(accuracy),
         None, np.nan, np.nan, source, len(held.rows),
-        plain=plain,
+        plain=plain, margin=fit.options.standard_errors,
     )  # fmt: skip
     if result.is_searched and problem.constraints:
         feasibility = _add_costs(fit, result, feasibility)

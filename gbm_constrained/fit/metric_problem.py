@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -84,6 +84,8 @@ class MetricProblem:
         The joint partition.
     takes_weights : bool
         Whether the objective of the boosters takes weights of rows.
+    room_of_convex : float or ndarray of shape (n_convex_bounds,), default=0
+        What is taken off the bounds that no linear rows state.
     """
 
     options: SolverOptions
@@ -95,6 +97,7 @@ class MetricProblem:
     compiled: LinearConstraints
     joint: JointCells
     takes_weights: bool
+    room_of_convex: Float | float = 0.0
 
     @classmethod
     def of(
@@ -193,10 +196,21 @@ class MetricProblem:
     @property
     def convex_bounds(self) -> tuple[ConvexBound, ...]:
         """The constraints whose bounds no linear rows state."""
-        return tuple(
+        found = [
             ConvexBound(constraint.expression, constraint.bound, span, constraint.violation_weight)
             for constraint, span in zip(self.constraints, self.compiled.spans, strict=False)
             if isinstance(constraint.expression, CoverageDivergence)
+        ]
+        room = np.broadcast_to(self.room_of_convex, len(found))
+        return tuple(
+            replace(one, bound=one.bound - less) for one, less in zip(found, room, strict=True)
+        )
+
+    def leave_room(self, room: Float) -> Self:
+        """Take room off the bounds of all linear rows, and then of all convex bounds."""
+        compiled, n = self.compiled, len(self.compiled)
+        return replace(
+            self, compiled=replace(compiled, b=compiled.b - room[:n]), room_of_convex=room[n:]
         )
 
     def on(self, rows: Codes, factor: Float | None = None, source: str = "") -> HeldOutProblem:

@@ -68,6 +68,7 @@ from gbm_constrained.fit.options import (
     Forward,
     HighProbability,
     Holdout,
+    Margin,
     solver_parameter,
 )
 from gbm_constrained.metrics import callables
@@ -98,7 +99,7 @@ CLASSES: tuple[type, ...] = (
     ),
     Cost, Estimate, Feasibility, ConstraintResult, PlainModel, TooFewRows, Verdict,
     ABPP, AdaptiveSurrogates, AutoSolver, CBPR, Reduction,
-    CrossFit, Expected, Forward, HighProbability, Holdout,
+    CrossFit, Expected, Forward, HighProbability, Holdout, Margin,
     MetricValue, RateMetric,
 )  # fmt: skip
 TAG = "$"

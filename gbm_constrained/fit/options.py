@@ -45,7 +45,12 @@ from gbm_constrained.constraints.checking import resolve_positive_class
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.fit_data import FitArguments, FitData
 from gbm_constrained.data.splits import GivenFolds, check_splitter
-from gbm_constrained.data.validation import check_choice, check_integer, check_share
+from gbm_constrained.data.validation import (
+    check_choice,
+    check_integer,
+    check_share,
+    is_finite_number,
+)
 from gbm_constrained.decision.choose import (
     CRITERIA,
     VIOLATION_PRICE,
@@ -237,11 +242,30 @@ class HighProbability(BaseEstimator):  # type: ignore[misc]
     fraction: float = 0.2
 
 
+@dataclass(eq=False, repr=False)
+class Margin(BaseEstimator):  # type: ignore[misc]
+    """Aim at constraints from inside of their bounds, as ``guarantee="margin"`` does.
+
+    No rows are set aside, and nothing is certified.
+
+    Parameters
+    ----------
+    standard_errors : float, default=1.0
+        Distance from each bound, in standard errors of the value on the rows that measure it.
+    """
+
+    standard_errors: float = 1.0
+
+
 MeasurementName: TypeAlias = Literal["auto", "train", "holdout", "crossfit", "forward"]
 MeasureOn: TypeAlias = MeasurementName | CrossFit | Holdout | Forward | Any
 MEASUREMENTS: dict[str, Any] = {"holdout": Holdout, "crossfit": CrossFit, "forward": Forward}
-GuaranteeOption: TypeAlias = Guarantee | Expected | HighProbability
-GUARANTEES: dict[str, Any] = {"expected": Expected, "high_probability": HighProbability}
+GuaranteeOption: TypeAlias = Guarantee | Literal["margin"] | Expected | HighProbability | Margin
+GUARANTEES: dict[str, Any] = {
+    "expected": Expected,
+    "high_probability": HighProbability,
+    "margin": Margin,
+}
 # Places of parameters that classifiers once had themselves.
 MOVED = {
     "n_folds": ("measure_on", "CrossFit(n_folds=...)"),
@@ -289,6 +313,15 @@ def read_guarantee(value: Any) -> dict[str, Any]:
     ValueError
         If it is none of these, or an option is out of its range.
     """
+    if isinstance(value, str) and value in GUARANTEES:
+        value = GUARANTEES[value]()
+    if isinstance(value, Margin):
+        margin = value.standard_errors
+        if not (is_finite_number(margin) and margin >= 0.0):
+            raise ValueError(
+                f"standard_errors of Margin must be a number from 0 on, got {margin!r}."
+            )
+        return {"guarantee": None, "standard_errors": float(margin)}
     for name, kind in GUARANTEES.items():
         if isinstance(value, kind):
             options = value.get_params()
@@ -296,8 +329,8 @@ def read_guarantee(value: Any) -> dict[str, Any]:
                 check_share(f"{option} of {kind.__name__}", share)
             fraction = options.pop("fraction")
             return {"guarantee": name, "calibration_fraction": fraction, **options}
-    check_choice("guarantee", value, get_args(Guarantee))
-    return {"guarantee": value}
+    check_choice("guarantee", value, (None, *GUARANTEES))
+    return {"guarantee": None}
 
 
 def check_rows(options: Any, arguments: FitArguments) -> None:
@@ -515,10 +548,11 @@ class SolverOptions:
         splitter of scikit-learn, which gets `X`, `y` and `groups` of ``fit``, or a list of pairs
         (train, test) of positions of rows, makes the folds of "crossfit". Each row is held out
         once at most; rows that are never held out do not measure the constraints.
-    guarantee : {None, "expected", "high_probability"} or object, default=None
+    guarantee : {None, "expected", "high_probability", "margin"} or object, default=None
         Guarantee for new rows, by a fifth of the rows that is set aside for it; see
         :mod:`gbm_constrained.decision.guarantees`. ``HighProbability(delta=0.05, fraction=0.2)``
-        and ``Expected(fraction=0.2)`` have options.
+        and ``Expected(fraction=0.2)`` have options. ``"margin"`` sets no rows aside: constraints
+        are aimed at from a standard error inside of their bounds, and ``Margin(2.0)`` from two.
     probabilities : {"shifted", "calibrated"}, default="shifted"
         Whether the shift of the decisions is folded into the model, or kept beside it
         (``shift_``), where ``predict`` applies it and probabilities stay as trained. Bounds of
@@ -565,6 +599,7 @@ class SolverOptions:
     guarantee: Guarantee = None
     delta: float = 0.05
     calibration_fraction: float = 0.2
+    standard_errors: float = 0.0
     probabilities: Probabilities = "shifted"
     on_infeasible: OnInfeasible = "warn"
     early_stopping_on: EarlyStoppingOn = "metric"
@@ -635,6 +670,11 @@ class SolverOptions:
         """Name of the parameter by which groups may decide; None if they may not."""
         return next((name for name in GROUP_PARAMETERS if getattr(self, name)), None)
 
+    @property
+    def guarantee_asked(self) -> Any:
+        """The guarantee or margin that was asked for, as messages name it; None without any."""
+        return Margin(self.standard_errors) if self.standard_errors else self.guarantee
+
     def _check_select(self) -> None:
         """Refuse a criterion of prefixes where no held-out rows choose among them."""
         check_choice("select", self.select, CRITERIA)
@@ -678,8 +718,8 @@ class SolverOptions:
             raise ValueError(
                 f"{parameter}=True gives one model a {gets} for each group, and {mean}: {last}."
             )
-        if self.guarantee is not None:
-            given = f"guarantee={self.guarantee!r} is given"
+        if self.guarantee_asked is not None:
+            given = f"guarantee={self.guarantee_asked!r} is given"
             raise ValueError(f"{given} for one prefix and threshold, and {mean}: {last}.")
         if self.on_infeasible == "raise":
             raise ValueError(
@@ -734,6 +774,11 @@ class SolverOptions:
             raise ValueError(
                 f"Reduction(ensemble={self.ensemble!r}) returns the boosters of the folds, and "
                 f"measure_on={self.measure_on!r} grows none: use measure_on='crossfit'."
+            )
+        if self.standard_errors and self.measure_on == "train":
+            raise ValueError(
+                f"guarantee={self.guarantee_asked!r} needs rows that the trees have not seen, and "
+                f"measure_on='train' has none: use measure_on='crossfit' or 'holdout'."
             )
         for name, default in (
             ("iterate", "last"), ("guarantee", None), ("early_stopping_on", "metric"),
@@ -876,7 +921,7 @@ def set_solver_options(estimator: Any, params: dict[str, Any]) -> dict[str, Any]
     for name, kinds in (
         (solver_parameter(estimator), (ABPP, CBPR, Reduction)),
         ("measure_on", (CrossFit, Holdout)),
-        ("guarantee", (HighProbability,)),
+        ("guarantee", (HighProbability, Margin)),
     ):
         nested = {key: value for key, value in params.items() if key.startswith(f"{name}__")}
         if not nested or name not in estimator._get_param_names():

@@ -172,6 +172,8 @@ class FitProblem:
         Options of the Lagrangian. Those of a regression have its objective.
     half : ndarray of shape (n_functionals,), default=None
         Rows of a regression at which a group counts as much as all groups together.
+    room : ndarray of shape (m,), default=None
+        What is taken off each right-hand side where the constraints move the model.
     """
 
     constraints: tuple[Constraint, ...]
@@ -182,6 +184,7 @@ class FitProblem:
     compiled: LinearConstraints
     kernel: Mapping[str, Any]
     half: Float | None = None
+    room: Float | None = None
 
     @classmethod
     def of(
@@ -238,7 +241,8 @@ class FitProblem:
         """
         if self.data.certification is not None and self.data.targets is None:
             return self.compiled
-        return self.compiled.make_credible(self.cells, self.half)
+        acting = self.compiled.make_credible(self.cells, self.half)
+        return acting if self.room is None else replace(acting, b=acting.b - self.room)
 
     def compile(self, rows: Rows, name: str) -> tuple[Cells, LinearConstraints]:
         """Compile the constraints on other rows, with the groups of the training rows."""

@@ -975,10 +975,11 @@ class ConstrainedRegressorMixin(ConstrainedMixin):
         if not; "train" in continued training. "forward" needs `time` in ``fit``.
         ``CrossFit(n_folds=3)``, ``Holdout(0.25)`` and ``Forward(n_folds=3)`` have options, and a
         splitter of scikit-learn makes the folds of "crossfit".
-    guarantee : {None, "high_probability"} or HighProbability, default=None
+    guarantee : {None, "high_probability", "margin"} or object, default=None
         Guarantee for new rows, by a fifth of the rows that is set aside for it: all constraints
         hold in the population with probability 0.95. ``HighProbability(delta=0.01, fraction=0.3)``
         has others. Values of a row need a range, as in ``mean_loss("squared", range=(0, 25))``.
+        ``"margin"`` and ``Margin(2.0)`` are those of classifiers.
     early_stopping_on : {"metric", "constraints", "both"}, default="metric"
         Criterion of early stopping: the parent's metric; the mean loss plus the price of the
         violation on the last evaluation set; or the metric among the rounds that meet the

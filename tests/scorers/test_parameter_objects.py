@@ -41,6 +41,7 @@ OBJECTS = [
     gc.Forward(2),
     gc.Expected(0.3),
     gc.HighProbability(0.1, 0.3),
+    gc.Margin(2.0),
 ]
 SMALL = {
     "xgboost": {"n_estimators": 4, "max_depth": 2, "n_jobs": 1, "random_state": 0},

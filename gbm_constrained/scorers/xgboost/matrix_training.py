@@ -18,7 +18,7 @@ from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.data.validation import check_integer, check_sensitive_sets
 from gbm_constrained.fit.callbacks import ConstraintCallback
 from gbm_constrained.fit.fitted_report import hand_over_report
-from gbm_constrained.fit.options import read_measurement
+from gbm_constrained.fit.options import read_guarantee, read_measurement
 from gbm_constrained.scorers.base import check_classes, check_names, check_params, read_labels
 from gbm_constrained.scorers.xgboost.estimators import ConstrainedXGBClassifier
 from gbm_constrained.scorers.xgboost.fits import MakeMatrix
@@ -270,7 +270,8 @@ def _take_native(others: dict[str, Any]) -> dict[str, Any]:
     native = {name: others.pop(name) for name in REFUSED if is_native[name]}
     check_names(others, "XGBoost")
     for name, remedy in NEED_FEATURES.items():
-        if others.get(name) is not None:
+        value = others.get(name)
+        if value is not None and not (name == "guarantee" and read_guarantee(value)[name] is None):
             raise ValueError(f"{name}={others[name]!r} {remedy}.")
     return native
 
