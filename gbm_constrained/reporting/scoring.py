@@ -41,7 +41,7 @@ def constraint_scorer(
 
     Parameters
     ----------
-    constraints : Constraint or sequence of Constraint, default=None
+    constraints : Constraint, str or sequence of these, default=None
         Constraints that every model of the search is measured by. By default those of the model
         itself, so that a grid over bounds needs the ones that the user asks for in the end.
     objective : str or callable, default=None
@@ -80,7 +80,7 @@ class ConstraintScorer(BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    constraints : Constraint or sequence of Constraint, default=None
+    constraints : Constraint, str or sequence of these, default=None
         Constraints to measure; by default those of the model.
     objective : str or callable, default=None
         Scorer of scikit-learn; by default the model's own ``score``.
