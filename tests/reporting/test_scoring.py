@@ -11,6 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import gbm_constrained as gc
+from gbm_constrained.reporting.scoring import violations_in_errors
 
 SMALL = {"n_estimators": 8, "n_jobs": 1, "verbose": -1, "measure_on": "train"}
 Z = norm.ppf(0.975)
@@ -45,17 +46,29 @@ def test_others_score_less_by_their_standard_errors(rows, model, sense):
     wrong = (model.predict(X) == 1)[negatives]
     rate, error = wrong.mean(), wrong.std() / np.sqrt(wrong.size)
     scores = []
-    for bound in (rate + 4 * error, rate + error, rate - error, rate - 4 * error):
-        if sense == "<=":
-            rule, violation = gc.fpr() <= bound, (rate - bound) / error
-        else:
-            rule, violation = gc.tnr() >= 1 - bound, (rate - bound) / error
+    for z in (-3, -0.1, 0.5, 4):
+        bound = rate - z * error
+        rule = gc.fpr() <= bound if sense == "<=" else gc.tnr() >= 1 - bound
         scores.append(gc.constraint_scorer(rule)(model, X, y))
-        if violation > -2:
-            assert scores[-1] == pytest.approx(-(violation + Z), rel=0.1)
+        if z > 0:
+            assert scores[-1] == pytest.approx(-z, rel=0.1)
     assert scores == sorted(scores, reverse=True)
-    assert scores[0] == model.score(X, y)
+    assert scores[0] == scores[1] == model.score(X, y)
     assert gc.constraint_scorer(gc.fpr() <= 0, worst=-7.0)(model, X, y) < -7.0
+    assert gc.constraint_scorer(gc.fpr() <= rate)(model, X, y) == model.score(X, y)
+
+
+def test_a_value_that_cannot_be_told_is_missed_and_one_without_error_is_exact():
+    table = pd.DataFrame(
+        {
+            "sense": ["<=", "<=", ">=", ">="],
+            "bound": [0.1, 0.1, 0.3, 0.3],
+            "value": [np.nan, 0.2, 0.1 + 0.2 - 1e-16, 0.2],
+            "low": [np.nan, 0.2, 0.3, 0.1],
+            "high": [np.nan, 0.2, 0.3, 0.2 + 0.05 * Z],
+        }
+    )
+    np.testing.assert_allclose(violations_in_errors(table), [np.inf, np.inf, 0.0, 2.0])
 
 
 def test_constraints_are_those_of_the_model_unless_others_are_given(rows):
