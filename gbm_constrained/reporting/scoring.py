@@ -148,7 +148,7 @@ def violations_in_errors(table: pd.DataFrame) -> Float:
 
 
 def violations_of(model: Any) -> pd.Series:
-    """Give the violations of a fitted model's constraints, for ``constraints_func`` of Optuna.
+    """Give the violations of a fitted model's constraints, as Optuna's trials state them.
 
     Parameters
     ----------

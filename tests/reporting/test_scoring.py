@@ -1,5 +1,8 @@
 """Scores by which searches choose models that meet their constraints."""
 
+from functools import partial
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 import gbm_constrained as gc
 from gbm_constrained.reporting.scoring import violations_in_errors
 
+TINY = {"n_estimators": 4, "n_jobs": 1}
 SMALL = {"n_estimators": 8, "n_jobs": 1, "verbose": -1, "measure_on": "train"}
 Z = norm.ppf(0.975)
 
@@ -121,3 +125,26 @@ def test_violations_are_held_out_values_beyond_their_bounds(rows):
     assert found.index.tolist() == report["constraint"].tolist()
     with pytest.raises(sklearn.exceptions.NotFittedError):
         gc.violations_of(gc.ConstrainedLGBMClassifier(constraints=rules))
+
+
+def test_trials_of_optuna_state_their_violations(rows):
+    """The block of the page, on few rows and with few trials."""
+    optuna = pytest.importorskip("optuna", reason="the page has a search by Optuna")
+    page = Path(__file__).resolve().parents[2] / "docs" / "searches.md"
+    if not page.exists():
+        pytest.skip("the documentation is not here")
+    block = page.read_text().split("```python no-run\nimport optuna")[1].partition("```")[0]
+    X, y, groups = rows
+    known = {
+        "optuna": optuna, "X": X, "y": y, "groups": groups, "train": slice(0, 300),
+        "asked": gc.gap(gc.selection_rate(), by="g") <= 0.05,
+        "ConstrainedLGBMClassifier": partial(gc.ConstrainedLGBMClassifier, **TINY),
+    }  # fmt: skip
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    exec(block.replace("n_trials=30", "n_trials=6"), known)
+    trials = known["study"].trials
+    stated = [trial.constraints["gap(selection_rate, by='g') <= 0.05"] for trial in trials]
+    met = [trial.value for trial, violation in zip(trials, stated, strict=True) if violation <= 0]
+    assert len(trials) == 6
+    assert max(stated) > 0.0
+    assert known["study"].best_value == max(met)
