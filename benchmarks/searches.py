@@ -6,7 +6,7 @@ for, and the model is refitted on all 3,000. "scorer" picks by ``constraint_scor
 accuracy alone, and "as asked" the depth by accuracy under the bound that is asked for. A pick
 holds where the constraint is met on all other rows, or missed by two standard errors at most.
 
-    python benchmarks/searches.py [--data adult] [--splits 15] [--output FOLDER]
+    python benchmarks/searches.py [--data adult] [--splits 10] [--output FOLDER]
 
 Each search is a row of a CSV, and is not repeated while its row is there.
 """
@@ -77,7 +77,7 @@ def search(data: str, split: int) -> Figures:
 TABLES = {
     "searches": Table(
         search,
-        {"data": ASKED, "split": range(15)},
+        {"data": ASKED, "split": range(10)},
         "{data:6s} holds: scorer {scorer_holds:.2f}, accuracy {accuracy_holds:.2f}, as asked "
         "{as_asked_holds:.2f}; accuracy: {scorer_accuracy:.4f} {accuracy_accuracy:.4f} "
         "{as_asked_accuracy:.4f}; bound: {scorer_bound:.3f} {accuracy_bound:.3f}",

@@ -103,17 +103,6 @@ def test_a_search_hands_groups_to_the_scorer(rows):
     assert found.best_score_ == found.cv_results_["mean_test_score"].max()
 
 
-def test_accuracy_picks_the_loosest_bound_and_the_scorer_does_not(rows):
-    X, y, _ = rows
-    grid = {"constraints": [[gc.fpr() <= b] for b in (0.02, 0.05, 0.3)]}
-    model = gc.ConstrainedLGBMClassifier(**{**SMALL, "measure_on": "auto"})
-    by_accuracy = GridSearchCV(model, grid, scoring="accuracy", cv=2).fit(X, y)
-    ours = GridSearchCV(model, grid, scoring=gc.constraint_scorer(gc.fpr() <= 0.08), cv=2)
-    ours.fit(X, y)
-    assert by_accuracy.best_params_["constraints"][0].bound == 0.3
-    assert ours.best_params_["constraints"][0].bound < 0.3
-
-
 def test_violations_are_held_out_values_beyond_their_bounds(rows):
     X, y, _ = rows
     rules = [gc.fpr() <= 0.01, gc.recall() >= 0.2]
