@@ -94,6 +94,14 @@ def refuse_priorities(constraints: Iterable[Constraint], reason: str) -> None:
             raise ValueError(f"constraints: {constraint!r} has a priority, and {reason}.")
 
 
+def name_positive_class(constraint: Constraint, label: Hashable) -> Constraint:
+    """Write ``fnr(label) <= 0.05`` for ``fnr() <= 0.05``, and other rates alike."""
+    if not constraint.is_binary:
+        return constraint
+    named = constraint.expression.with_positive_class(to_python_scalar(label))
+    return replace(constraint, expression=named)
+
+
 Part: TypeAlias = tuple[float, Any]  # Weight and value: a rate, a quotient, a calibration error.
 
 

@@ -9,7 +9,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from gbm_constrained.constraints.base import Constraint, Factory, Rate, refuse_priorities
+from gbm_constrained.constraints.base import (
+    Constraint,
+    Factory,
+    Rate,
+    name_positive_class,
+    refuse_priorities,
+)
 from gbm_constrained.constraints.presets import CoverageDivergence, from_fairlearn, is_fairlearn
 from gbm_constrained.constraints.selectors import (
     ClassSelector,
@@ -19,17 +25,18 @@ from gbm_constrained.constraints.selectors import (
     check_hashable,
     to_python_scalar,
 )
+from gbm_constrained.constraints.text import parse_constraints
 
 __all__ = ["as_log_loss"]
 
 
 def check_constraints(constraints: Any) -> tuple[Constraint, ...]:
-    """Collect constraints in a tuple: from None, one constraint, or a sequence of them."""
+    """Collect constraints in a tuple: from None, one constraint or text, or a sequence of them."""
     if constraints is None:
         return ()
-    if isinstance(constraints, Constraint) or is_fairlearn(constraints):
+    if isinstance(constraints, (Constraint, str)) or is_fairlearn(constraints):
         return check_constraints((constraints,))
-    if isinstance(constraints, str) or not isinstance(constraints, Iterable):
+    if not isinstance(constraints, Iterable):
         raise TypeError(
             f"constraints must be a sequence of constraints such as [fnr() <= 0.05], got "
             f"{constraints!r}.{_remedy(constraints)}"
@@ -46,6 +53,11 @@ def check_constraints(constraints: Any) -> tuple[Constraint, ...]:
             checked += check_constraints(item)
         elif isinstance(item, Constraint):
             checked.append(item)
+        elif isinstance(item, str):
+            try:
+                checked += parse_constraints(item)
+            except ValueError as error:
+                raise ValueError(f"constraints: {error}") from None
         else:
             raise TypeError(
                 f"constraints holds {item!r}, which is not a constraint: bound a rate, as in "
@@ -168,8 +180,6 @@ def _remedy(item: Any) -> str:
     if isinstance(item, Factory):
         bound = "" if item.__name__[0].isupper() else " <= 0.05"  # Presets have their bound.
         return f" {item.__name__} is a function: write {item.call}{bound}."
-    if isinstance(item, str):
-        return " parse_constraint reads a constraint that is written as text."
     if isinstance(item, bool):
         return " Constraints are made by <= and >=; == says whether two rates are the same."
     return ""
@@ -195,14 +205,6 @@ def find_positive_class(
     elif len(known) == 2:
         positive = known[1]
     return None if known == [0, 1] and positive == 1 else positive
-
-
-def name_positive_class(constraint: Constraint, label: Hashable) -> Constraint:
-    """Write ``fnr(label) <= 0.05`` for ``fnr() <= 0.05``, and other rates alike."""
-    if not constraint.is_binary:
-        return constraint
-    named = constraint.expression.with_positive_class(to_python_scalar(label))
-    return replace(constraint, expression=named)
 
 
 def resolve_positive_class(
@@ -231,7 +233,7 @@ def as_log_loss(
 
     Parameters
     ----------
-    constraints : Constraint or sequence of Constraint
+    constraints : Constraint, str or sequence of these
         Upper bounds of error rates, such as ``class_error(0) <= 0.05``, and constraints on mean
         losses. A multiple of an error rate is allowed, and a number added to it.
     n_classes : int

@@ -37,8 +37,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import Any, ClassVar, NoReturn, TypeAlias
 
 from gbm_constrained.constraints import presets, rates
-from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.checking import name_positive_class
+from gbm_constrained.constraints.base import Constraint, name_positive_class
 from gbm_constrained.constraints.comparisons import overall
 from gbm_constrained.constraints.selectors import dataset, label
 from gbm_constrained.constraints.writing import NotTextError

@@ -508,8 +508,8 @@ class SolverOptions:
 
     Parameters
     ----------
-    constraints : Constraint or sequence of Constraint, default=None
-        Constraints, such as ``[fnr() <= 0.05]`` (:mod:`gbm_constrained.constraints.rates`). With
+    constraints : Constraint, str or sequence of these, default=None
+        Such as ``[fnr() <= 0.05, "fpr <= 0.1"]`` (:mod:`gbm_constrained.constraints.rates`). With
         none, the parent's own ``fit`` is called and nothing else happens.
     positive : label, default=None
         The positive class of all rates that name none: with ``positive="fraud"`` the constraint

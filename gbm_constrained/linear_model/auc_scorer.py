@@ -716,7 +716,7 @@ class ConstrainedAUCScorer(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    constraints : Constraint or sequence of Constraint, default=None
+    constraints : Constraint, str or sequence of these, default=None
         Constraints on pair rates, such as ``gap(auc(), by="sex") <= 0.05``. Without any, the AUC
         alone is optimised.
     hidden : int, default=0

@@ -296,7 +296,7 @@ random_state, solver, max_iter, verbose, warm_start, n_jobs
         :class:`~gbm_constrained.linear_model.Solution`); `solver`, `max_iter`, `random_state` and
         `n_jobs` are about the parent's solution. With ``warm_start=True`` the start is `coef_` and
         `intercept_` as they are, of an earlier fit or set by you, in place of that solution.
-    constraints : Constraint or sequence of Constraint, default=None
+    constraints : Constraint, str or sequence of these, default=None
         The constraints, such as ``[fnr() <= 0.05]`` (see
         :mod:`gbm_constrained.constraints.rates`). Without any, the parent's own ``fit`` is called.
     positive : label, default=None

@@ -100,7 +100,7 @@ class ConstrainedRidge(ConstrainedLinearModel, Ridge):
         As in the parent. Under constraints `alpha` is one number, `positive` is False, and `tol`
         is also the residual at which ABPP stops, in the units that follow from the deviation of
         the targets (see :class:`~gbm_constrained.linear_model.Solution`).
-    constraints : Constraint or sequence of Constraint, default=None
+    constraints : Constraint, str or sequence of these, default=None
         Constraints such as ``[each(mean_loss("squared"), by="race") <= 0.02]``: bounds on means
         over targets and predictions (:mod:`gbm_constrained.constraints.rates`).
     loss : {"squared", "huber", "quantile"}, default="squared"

@@ -419,7 +419,7 @@ class ConstrainedLinearSVC(ConstrainedLinearModel, LinearSVC):
     verbose, random_state, max_iter
         Those of the parent. Under constraints `verbose` shows the progress, and the others do not
         enter.
-    constraints : Constraint or sequence of Constraint, default=None
+    constraints : Constraint, str or sequence of these, default=None
         The constraints, such as ``[fnr() <= 0.05]`` (see
         :mod:`gbm_constrained.constraints.rates`). Without any, the parent's own ``fit`` is called.
     positive : label, default=None

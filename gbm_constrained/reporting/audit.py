@@ -269,7 +269,7 @@ def audit(
         threshold or parameters chosen on them: otherwise the intervals mean nothing.
     y : array-like of shape (n_samples,)
         Labels.
-    constraints : Constraint or sequence of them, default=None
+    constraints : Constraint, str or sequence of these, default=None
         The constraints (see :mod:`gbm_constrained.constraints.rates`), presets or fairlearn's
         objects. Masks and decisions in them are those of these rows.
     positive : label, default=None

@@ -8,8 +8,8 @@ from typing import Any
 from sklearn import get_config
 from sklearn.utils import estimator_html_repr
 
-from gbm_constrained.constraints.base import Constraint
-from gbm_constrained.constraints.checking import check_constraints, name_positive_class
+from gbm_constrained.constraints.base import Constraint, name_positive_class
+from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.fit.model_note import constraints_of
 
 

@@ -3,14 +3,15 @@ r"""Scores by which searches over parameters choose a model that meets its const
 Accuracy alone picks the loosest bound of a grid. :func:`constraint_scorer` scores a fitted model
 on rows that it has not seen by
 
-.. math:: \begin{cases} q & \text{if } \max_j z_j \le -z_{0.975}, \\
-    q_{\min} - (\max_j z_j + z_{0.975}) & \text{otherwise,} \end{cases} \qquad
+.. math:: \begin{cases} q & \text{if } \max_j z_j \le 0, \\
+    q_{\min} - \max_j z_j & \text{otherwise,} \end{cases} \qquad
     z_j = \frac{v_j - b_j}{\sigma_j}
 
 with the objective q, its smallest value :math:`q_{\min}`, and the value :math:`v_j` of a
-constraint, its bound :math:`b_j` and its standard error :math:`\sigma_j`. A model that meets all
-constraints beyond doubt is above every other one, and the others are ordered by how far they are
-from that.
+constraint, its bound :math:`b_j` and its standard error :math:`\sigma_j`. A search takes the mean
+of the folds, where a model that meets the constraints in each fold is above every other one. Of
+models whose rates are at their bounds, a share of :math:`2^{-K}` meets one constraint in each of K
+folds by chance, so that no fold needs a margin of its own.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from sklearn.metrics import check_scoring
 from sklearn.utils.validation import check_is_fitted
 
 from gbm_constrained._typing import Float
+from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.constraints.checking import check_constraints
 from gbm_constrained.evaluation.audit import innermost
 from gbm_constrained.reporting.audit import audit
@@ -41,7 +43,7 @@ def constraint_scorer(
 
     Parameters
     ----------
-    constraints : Constraint or sequence of Constraint, default=None
+    constraints : Constraint, str or sequence of these, default=None
         Constraints that every model of the search is measured by. By default those of the model
         itself, so that a grid over bounds needs the ones that the user asks for in the end.
     objective : str or callable, default=None
@@ -80,7 +82,7 @@ class ConstraintScorer(BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    constraints : Constraint or sequence of Constraint, default=None
+    constraints : Constraint, str or sequence of these, default=None
         Constraints to measure; by default those of the model.
     objective : str or callable, default=None
         Scorer of scikit-learn; by default the model's own ``score``.
@@ -121,8 +123,8 @@ class ConstraintScorer(BaseEstimator):  # type: ignore[misc]
                 f"constraint_scorer([fpr() <= 0.05])."
             )
         found = audit(model, X, y, asked, sensitive_features=sensitive_features, level=LEVEL)
-        excess = float(violations_in_errors(found.frame).max()) + norm.ppf(0.5 + LEVEL / 2)
-        if excess > 1e-9:
+        excess = float(violations_in_errors(found.frame).max())
+        if excess > 0.0:
             return float(self.worst - excess)
         objective = check_scoring(model, scoring=self.objective)
         return max(float(objective(model, X, y)), self.worst)
@@ -133,21 +135,20 @@ class ConstraintScorer(BaseEstimator):  # type: ignore[misc]
 def violations_in_errors(table: pd.DataFrame) -> Float:
     """Give the violation of each constraint of a report in standard errors of its value.
 
-    A violation is negative inside the bound. Where a value cannot be told, it is infinite.
+    It is zero where the constraint is met, and infinite where its value cannot be told.
     """
     sign = np.where(table["sense"] == "<=", 1.0, -1.0)
-    violation = sign * (table["value"] - table["bound"]).to_numpy(np.float64)
-    # The interval's side that faces the bound.
-    faces_high = (violation > 0.0) == (sign < 0.0)
-    side = np.where(faces_high, table["high"] - table["value"], table["value"] - table["low"])
-    error = np.asarray(side, dtype=np.float64) / norm.ppf(0.5 + LEVEL / 2)
+    value = table["value"].to_numpy(np.float64)
+    violation = sign * (value - table["bound"])
+    towards_bound = np.where(sign > 0.0, value - table["low"], table["high"] - value)
+    error = np.maximum(towards_bound, 0.0) / norm.ppf(0.5 + LEVEL / 2)
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.where(violation == 0.0, 0.0, violation / np.maximum(error, 0.0))
+        found = np.where(violation <= ROUNDING, 0.0, violation / error)
     return np.asarray(np.where(np.isnan(found), np.inf, found))
 
 
 def violations_of(model: Any) -> pd.Series:
-    """Give the violations of a fitted model's constraints, for ``constraints_func`` of Optuna.
+    """Give the violations of a fitted model's constraints, as Optuna's trials state them.
 
     Parameters
     ----------

@@ -961,7 +961,7 @@ class ConstrainedRegressorMixin(ConstrainedMixin):
 
     Parameters
     ----------
-    constraints : Constraint or sequence of Constraint, default=None
+    constraints : Constraint, str or sequence of these, default=None
         Constraints such as ``[each(mean_loss("squared"), by="race") <= 0.02]``: bounds on means
         over targets and predictions (:mod:`gbm_constrained.constraints.rates`). With none, the
         parent's own ``fit`` is called and nothing else happens.

@@ -266,9 +266,7 @@ def test_lists_of_presets_are_flattened():
     assert check_constraints(FourFifths()) == (FourFifths(),)
 
 
-@pytest.mark.parametrize(
-    "given_as", ["fnr() <= 0.05", 0.05, gc.fpr(), [gc.fpr()], [0.1], ["a"], [None]]
-)
+@pytest.mark.parametrize("given_as", [0.05, gc.fpr(), [gc.fpr()], [0.1], [None]])
 def test_what_is_no_constraint(given_as):
     with pytest.raises(TypeError, match=r"constraints (must be a sequence|holds)"):
         check_constraints(given_as)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,12 +17,14 @@ from gbm_constrained.decision.choose import (
     MAX_ERROR_INCREASE,
     VIOLATION_PRICE,
     Prefixes,
+    choose_for_groups,
     choose_prefix,
     choose_with_room,
     cross_fitted_decisions,
     tightened_bounds,
 )
 from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
+from gbm_constrained.decision.groups import GroupOffsets
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.linear_constraints import is_priced
 from gbm_constrained.statistics.counts import CellCounts, functionals_of
@@ -271,6 +274,32 @@ def test_a_rule_is_not_left_missed_by_a_hair():
             ways.add("dear" if missed(decisions) else "given room")
             assert missed(decisions) or (found.bounds < compiled.b).any()
     assert ways >= {"met", "given room"}
+
+
+@pytest.mark.parametrize("missed", [gc.auc() >= 0.999, gc.calibration_error() <= 1e-4], ids=str)
+def test_thresholds_of_groups_get_room_beside_a_violated_constraint_on_scores(missed):
+    """No threshold moves a constraint on scores, so that room is that of the rates alone."""
+    asked = [gc.fnr() <= 0.1, gc.gap(gc.selection_rate(), by="sex", small_groups="hold") <= 0.1]
+    for seed in (1, 3):
+        rng = np.random.default_rng(seed)
+        y, sex = rng.integers(0, 2, 300), rng.integers(0, 2, 300)
+        margin = rng.normal(size=300) + 2.0 * y + sex - 1.5
+        rows, folds = Rows(y, np.arange(2), columns={"sex": sex}), np.split(np.arange(300), 3)
+        alone, both = (
+            EvaluationSet(*compile_constraints(constraints, rows), "test", folds)
+            for constraints in (asked, [*asked, missed])
+        )
+        assert both.violations(margin)[both.compiled.has_scores].max() > 0.01
+        groups, scored = GroupOffsets.none(("sex",), rows), ScoredRows(both, lambda _, m=margin: m)
+        choice = choose_for_groups(scored, Prefixes(1, 1, False), groups)
+        found, decided = choose_with_room(both, margin, choice)
+        n = len(alone.compiled)
+        assert (found.bounds[:n] < choice.bounds[:n]).any()
+        choice = replace(choice, bounds=choice.bounds[:n])
+        expected, decided_alone = choose_with_room(alone, margin, choice)
+        np.testing.assert_array_equal(found.bounds[:n], expected.bounds)
+        np.testing.assert_array_equal(found.offsets.values, expected.offsets.values)
+        np.testing.assert_array_equal(decided, decided_alone)
 
 
 @pytest.mark.parametrize("why", ["several classes", "left missed"])

@@ -760,33 +760,43 @@ def test_an_audit_of_pair_rates_is_written_and_read(rows, tmp_path):
     assert "<svg" in page
 
 
-def test_batches_keep_the_groups_of_the_fit(tmp_path):
-    """Groups of the fit are compared by name in batches of few rows, also by a loaded model."""
+@pytest.mark.parametrize("labels", [(0, 1), ("stays", "returns")], ids=str)
+def test_batches_keep_the_groups_of_the_fit(labels, tmp_path):
+    """Groups of the fit are compared by name in batches of few rows, also by a loaded model.
+
+    Batches lack groups; with labels as text the constraint names its class.
+    """
     compas = load_compas()
-    X, y = compas.data.select_dtypes("number"), compas.target
+    X, y = compas.data.select_dtypes("number"), compas.target.map(dict(enumerate(labels)))
     race = compas.sensitive_features[["race"]]
     rule = gc.gap(gc.fpr(), by="race", small_groups="merge", min_group_size=100) <= 0.1
     options = {"n_estimators": 10, "n_jobs": 1, "verbose": -1, "measure_on": "train"}
-    model = gc.ConstrainedLGBMClassifier(constraints=[rule], **options)
+    model = gc.ConstrainedLGBMClassifier(constraints=[rule], positive=labels[1], **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(X[:3500], y[:3500], sensitive_features=race[:3500])
         model.save_model(tmp_path / "model.txt")
         loaded = gc.ConstrainedLGBMClassifier().load_model(tmp_path / "model.txt")
         known = {f"race={name}" for name in ("African-American", "Caucasian", "Hispanic", "Other")}
-        for n in (100, 600, 2500):
-            rows = slice(3500, 3500 + n)
+        of_group = race["race"].to_numpy()
+        for n, absent in ((100, ""), (2500, ""), (600, "Hispanic"), (600, "Caucasian")):
+            rows = np.arange(3500, 3500 + n)
+            rows = rows[of_group[rows] != absent]
+            batch = X.iloc[rows], y.iloc[rows]
             found = [
-                gc.audit(one, X[rows], y[rows], rule, sensitive_features=race[rows])
+                gc.audit(one, *batch, rule, sensitive_features=race.iloc[rows])
                 for one in (model, loaded, make_pipeline(FunctionTransformer(), model))
             ]
-            assert known <= {*found[0].groups["group"]} <= known | {"race=small groups"}
+            there = known - {f"race={absent}"}
+            assert there <= {*found[0].groups["group"]} <= there | {"race=small groups"}
             assert found[0].groups.equals(found[1].groups)
             assert found[0].groups.equals(found[2].groups)
             # Each group's rate is that of its own rows.
-            pressed = model.predict(X[rows])[(y[rows] == 0) & (race["race"][rows] == "Caucasian")]
             rates = found[0].groups.set_index("group")["rate"]
-            assert rates["race=Caucasian"] == pytest.approx(np.mean(pressed))
+            negative = (batch[1] == labels[0]).to_numpy()
+            for name in {"Caucasian", "African-American"} - {absent}:
+                pressed = model.predict(batch[0])[negative & (of_group[rows] == name)]
+                assert rates[f"race={name}"] == pytest.approx(np.mean(pressed == labels[1]))
         few, given = slice(3500, 3600), {"sensitive_features": race[3500:3600]}
         for grouping, words in (("rows", "1 is left"), ("batch", "grouping must be")):
             with pytest.raises(ValueError, match=words):

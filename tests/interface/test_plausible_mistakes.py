@@ -94,9 +94,9 @@ for name in CLASSIFIERS:  # Both libraries say the same.
     MISTAKES |= {
         f"{name}: {what}": (lambda do=do, name=name: do(name), words)
         for what, (do, words) in {
-            "a constraint in text": (
-                lambda k: fit(k, constraints="fnr <= 0.2"),
-                ["constraints", "'fnr <= 0.2'", "parse_constraint"],
+            "a strict bound in text": (
+                lambda k: fit(k, constraints="fnr < 0.2"),
+                ["constraints", "'<'", "write <="],
             ),
             "a rate without bound": (
                 lambda k: fit(k, constraints=[gc.fnr()]), ["constraints", "fnr()", "<= 0.05"]
@@ -292,8 +292,7 @@ MISTAKES |= {
     ),
     # Native training.
     "train: no constraint": (
-        lambda: train(constraints="fnr <= 0.1"),
-        ["constraints", "'fnr <= 0.1'", "parse_constraint"],
+        lambda: train(constraints=0.1), ["constraints", "0.1", "[fnr() <= 0.05]"]
     ),
     "train: no columns": (
         lambda: train(constraints=[GAP]), ["'sex'", "[", "sensitive_features="]

@@ -438,4 +438,4 @@ def test_bad_weights_and_features_are_refused(data):
     with pytest.raises(ValueError, match="NaN"):
         fit_linear(np.where(X > 1, np.nan, X), y, gc.class_error(2) <= 0.1)
     with pytest.raises(TypeError, match="constraints must be a sequence"):
-        gc.ConstrainedLogisticRegression(constraints="fnr <= 0.1").fit(X, y)
+        gc.ConstrainedLogisticRegression(constraints=0.1).fit(X, y)

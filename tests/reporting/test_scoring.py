@@ -1,5 +1,8 @@
 """Scores by which searches choose models that meet their constraints."""
 
+from functools import partial
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +14,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import gbm_constrained as gc
+from gbm_constrained.reporting.scoring import violations_in_errors
 
+TINY = {"n_estimators": 4, "n_jobs": 1}
 SMALL = {"n_estimators": 8, "n_jobs": 1, "verbose": -1, "measure_on": "train"}
 Z = norm.ppf(0.975)
 
@@ -45,17 +50,29 @@ def test_others_score_less_by_their_standard_errors(rows, model, sense):
     wrong = (model.predict(X) == 1)[negatives]
     rate, error = wrong.mean(), wrong.std() / np.sqrt(wrong.size)
     scores = []
-    for bound in (rate + 4 * error, rate + error, rate - error, rate - 4 * error):
-        if sense == "<=":
-            rule, violation = gc.fpr() <= bound, (rate - bound) / error
-        else:
-            rule, violation = gc.tnr() >= 1 - bound, (rate - bound) / error
+    for z in (-3, -0.1, 0.5, 4):
+        bound = rate - z * error
+        rule = gc.fpr() <= bound if sense == "<=" else gc.tnr() >= 1 - bound
         scores.append(gc.constraint_scorer(rule)(model, X, y))
-        if violation > -2:
-            assert scores[-1] == pytest.approx(-(violation + Z), rel=0.1)
+        if z > 0:
+            assert scores[-1] == pytest.approx(-z, rel=0.1)
     assert scores == sorted(scores, reverse=True)
-    assert scores[0] == model.score(X, y)
+    assert scores[0] == scores[1] == model.score(X, y)
     assert gc.constraint_scorer(gc.fpr() <= 0, worst=-7.0)(model, X, y) < -7.0
+    assert gc.constraint_scorer(gc.fpr() <= rate)(model, X, y) == model.score(X, y)
+
+
+def test_a_value_that_cannot_be_told_is_missed_and_one_without_error_is_exact():
+    table = pd.DataFrame(
+        {
+            "sense": ["<=", "<=", ">=", ">="],
+            "bound": [0.1, 0.1, 0.3, 0.3],
+            "value": [np.nan, 0.2, 0.1 + 0.2 - 1e-16, 0.2],
+            "low": [np.nan, 0.2, 0.3, 0.1],
+            "high": [np.nan, 0.2, 0.3, 0.2 + 0.05 * Z],
+        }
+    )
+    np.testing.assert_allclose(violations_in_errors(table), [np.inf, np.inf, 0.0, 2.0])
 
 
 def test_constraints_are_those_of_the_model_unless_others_are_given(rows):
@@ -86,17 +103,6 @@ def test_a_search_hands_groups_to_the_scorer(rows):
     assert found.best_score_ == found.cv_results_["mean_test_score"].max()
 
 
-def test_accuracy_picks_the_loosest_bound_and_the_scorer_does_not(rows):
-    X, y, _ = rows
-    grid = {"constraints": [[gc.fpr() <= b] for b in (0.02, 0.05, 0.3)]}
-    model = gc.ConstrainedLGBMClassifier(**{**SMALL, "measure_on": "auto"})
-    by_accuracy = GridSearchCV(model, grid, scoring="accuracy", cv=2).fit(X, y)
-    ours = GridSearchCV(model, grid, scoring=gc.constraint_scorer(gc.fpr() <= 0.08), cv=2)
-    ours.fit(X, y)
-    assert by_accuracy.best_params_["constraints"][0].bound == 0.3
-    assert ours.best_params_["constraints"][0].bound < 0.3
-
-
 def test_violations_are_held_out_values_beyond_their_bounds(rows):
     X, y, _ = rows
     rules = [gc.fpr() <= 0.01, gc.recall() >= 0.2]
@@ -108,3 +114,26 @@ def test_violations_are_held_out_values_beyond_their_bounds(rows):
     assert found.index.tolist() == report["constraint"].tolist()
     with pytest.raises(sklearn.exceptions.NotFittedError):
         gc.violations_of(gc.ConstrainedLGBMClassifier(constraints=rules))
+
+
+def test_trials_of_optuna_state_their_violations(rows):
+    """The block of the page, on few rows and with few trials."""
+    optuna = pytest.importorskip("optuna", reason="the page has a search by Optuna")
+    page = Path(__file__).resolve().parents[2] / "docs" / "searches.md"
+    if not page.exists():
+        pytest.skip("the documentation is not here")
+    block = page.read_text().split("```python no-run\nimport optuna")[1].partition("```")[0]
+    X, y, groups = rows
+    known = {
+        "optuna": optuna, "X": X, "y": y, "groups": groups, "train": slice(0, 300),
+        "asked": gc.gap(gc.selection_rate(), by="g") <= 0.05,
+        "ConstrainedLGBMClassifier": partial(gc.ConstrainedLGBMClassifier, **TINY),
+    }  # fmt: skip
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    exec(block.replace("n_trials=30", "n_trials=6"), known)
+    trials = known["study"].trials
+    stated = [trial.constraints["gap(selection_rate, by='g') <= 0.05"] for trial in trials]
+    met = [trial.value for trial, violation in zip(trials, stated, strict=True) if violation <= 0]
+    assert len(trials) == 6
+    assert max(stated) > 0.0
+    assert known["study"].best_value == max(met)

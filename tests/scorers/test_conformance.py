@@ -193,7 +193,7 @@ def test_tags_say_what_the_constraints_allow(library):
     for tags in (binary, several):
         assert not tags.classifier_tags.multi_label
         assert not tags.target_tags.multi_output
-    wrong = OWN[library](constraints=["fpr <= 0.1"]).__sklearn_tags__()
+    wrong = OWN[library](constraints=["fpr < 0.1"]).__sklearn_tags__()
     assert wrong.classifier_tags == parent.classifier_tags, "fit will say what is wrong"
 
 

@@ -318,7 +318,7 @@ def within(name, **changes):
         (lambda note: {**note, "classes": [0, 1]}, "its classes are not the 2 of the model"),
         (within("parameters", fit=1), "'fit' is no parameter"),
         (within("parameters", __class__="x"), "'__class__' is no parameter"),
-        (within("parameters", constraints=["fnr"]), "which is not a constraint"),
+        (within("parameters", constraints=["fnr"]), "constraints: expected `<=` or `>=`"),
         (within("parameters", constraints={"$": "exec", "code": ""}), "There is no 'exec'"),
         (within("fitted", _Booster=None), "fitted cannot hold '_Booster'"),
         (within("fitted", prefixes_=[1]), "fitted cannot hold 'prefixes_', or not as list"),

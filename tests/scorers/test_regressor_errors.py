@@ -100,7 +100,7 @@ def test_negative_and_zero_targets_of_a_log_link(library, objective):
         ([gc.mean_loss(on=gc.label(1)) <= 1], "rows of a class.*column"),
         ([gc.gap(gc.mean_prediction(), by="h") <= 1], "column 'h' is neither in"),
         ([gc.mean_loss(weight="w") <= 1], "column 'w' is neither in"),
-        (["mean_loss(squared) <= 1"], "which is not a constraint"),
+        (["mean_loss(squared) < 1"], "constraints: unexpected '<': .*write <="),
         ([gc.mean_loss(on=gc.dataset("d")) <= 1], "data set 'd' was not given"),
     ],
     ids=lambda value: str(value)[:30],

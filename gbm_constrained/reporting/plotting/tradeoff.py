@@ -304,7 +304,7 @@ class ConstraintIntervalsDisplay(style.Display):
         ----------
         estimator : fitted classifier
             Anything with ``predict``.
-        constraints : Constraint or sequence of them
+        constraints : Constraint, str or sequence of these
             The constraints.
         **options
             ``positive`` and ``level``, as in :func:`gbm_constrained.audit`.
