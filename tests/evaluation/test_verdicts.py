@@ -91,22 +91,22 @@ CASES = [
     ),
     (
         gc.fnr() <= 0.1, 0.1031, (0.08, 0.12), {}, "missed within sampling error",
-        "missed by 0.0031, within sampling error of 1,203 rows",
+        "missed by 0.31 points, within sampling error of 1,203 rows",
     ),
     (
         gc.fnr() <= 0.1, 0.121, (0.11, 0.13), {}, "missed",
-        "missed by 0.021, beyond sampling error of 1,203 rows",
+        "missed by 2.1 points, beyond sampling error of 1,203 rows",
     ),
     (
         gc.recall() >= 0.9, 0.879, (0.86, 0.9), {"source": "training rows"},
         "missed within sampling error",
-        "missed by 0.021, within sampling error of 1,203 training rows",
+        "missed by 2.1 points, within sampling error of 1,203 training rows",
     ),
     (
         gc.recall() >= 0.9, 0.5, (0.4, 0.6), {"source": "out of fold"}, "missed",
-        "missed by 0.4, beyond sampling error of 1,203 rows (out of fold)",
+        "missed by 40 points, beyond sampling error of 1,203 rows (out of fold)",
     ),
-    (gc.fnr() <= 0.1, 0.2, (NAN, NAN), {}, "missed", "missed by 0.1 on 1,203 rows"),
+    (gc.fnr() <= 0.1, 0.2, (NAN, NAN), {}, "missed", "missed by 10 points on 1,203 rows"),
     (gc.fnr() <= 0.1, 0.0, (NAN, NAN), {}, "met", "met"),
     (
         gc.precision() >= 0.5, NAN, (NAN, NAN), {}, "cannot be told",
@@ -122,7 +122,7 @@ CASES = [
     ),
     (
         gc.fnr() <= 0.1, 0.2, (0.15, 0.3), {"doubt": "12 rows of g=a"}, "missed",
-        "missed by 0.1, beyond sampling error of 1,203 rows",
+        "missed by 10 points, beyond sampling error of 1,203 rows",
     ),
     (
         gc.fpr() <= 0.1, 0.2, (0.1, 0.3), {"conflict": [gc.fpr() <= 0.1, gc.fnr() <= 0.1]},
@@ -238,7 +238,7 @@ def test_a_rule_missed_within_sampling_error_is_told_of_without_a_warning(librar
     assert of_rules(caught) == []
     assert "misses constraints within sampling error, on unseen rows (eval_set[0])" in str(found)
     n = np.sum(y[kept] == 0)
-    expected = f"missed by 0.002, within sampling error of {n} rows (eval_set[0])"
+    expected = f"missed by 0.2 points, within sampling error of {n} rows (eval_set[0])"
     assert str(found.rules[0].verdict) == expected
     assert expected in str(found)
 
