@@ -781,7 +781,7 @@ class AuditTables:
     )
     quality: str = "accuracy"  # What `accuracy` is: of a regressor, "R^2" of its predictions.
     # Shares of the classes, or means of targets, of all rows and of each group.
-    base_rates: pd.DataFrame = field(default_factory=pd.DataFrame)
+    base_rates: pd.DataFrame = field(default_factory=lambda: tabulate([], ("group", "rows")))
     disparities: pd.DataFrame = field(  # One row per group, with DISPARITY_COLUMNS.
         default_factory=lambda: tabulate([], DISPARITY_COLUMNS)
     )
@@ -1015,9 +1015,7 @@ def _measure_numbers(
     measures = {name: measure_predictions(rows, score) for name, score in predictions.items()}
     tables = _tabulate(cells, compiled, measures, level, rows.lagrangian.rows.scale)
     base_rates = pd.DataFrame(list_base_rates(cells.rows, compiled, targets))
-    tables = replace(
-        tables, classes=(), quality="R^2", base_rates=set_column_types(base_rates)
-    )
+    tables = replace(tables, classes=(), quality="R^2", base_rates=set_column_types(base_rates))
     return tables, encode(checked), checked, next(iter(measures.values()))
 
 

@@ -30,7 +30,9 @@ import numpy as np
 
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.comparisons import Grouped
 from gbm_constrained.constraints.rates import selection_rate
+from gbm_constrained.constraints.selectors import Columns
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.functionals import Group
@@ -44,12 +46,12 @@ DISPARITY_COLUMNS = (
 )  # fmt: skip
 
 
-def find_groupings(compiled: LinearConstraints) -> list[tuple[Constraint, tuple[Group, ...]]]:
-    """List the groups that constraints compare, by the first constraint on each of the columns."""
-    found = {}
+def find_groupings(compiled: LinearConstraints) -> list[tuple[Grouped, tuple[Group, ...]]]:
+    """List the first comparison of groups by each of the columns, and its groups."""
+    found: dict[Columns, tuple[Grouped, tuple[Group, ...]]] = {}
     for constraint, groups in zip(compiled.constraints, compiled.groups, strict=True):
-        if groups:
-            found.setdefault(groups[0].by, (constraint, groups))
+        if isinstance(constraint.expression, Grouped):
+            found.setdefault(groups[0].by, (constraint.expression, groups))
     return list(found.values())
 
 
@@ -132,7 +134,7 @@ def list_disparities(
     """
     weight = np.ones(len(rows)) if rows.weight is None else rows.weight
     records = []
-    for constraint, groups in find_groupings(compiled):
+    for comparison, groups in find_groupings(compiled):
         members = members_of(rows, groups)
         group = np.full(len(rows), -1)
         for k, own in enumerate(members):
@@ -142,8 +144,8 @@ def list_disparities(
         value, interval = _measure([rate >= 0.0 for rate in rates], of_groups, decided, level)
         sizes = np.array([(weight[own] > 0).sum() for own in members])
         reference = len(groups) - 1  # Groups end with the reference of their constraint.
-        if constraint.expression.reference_group is None:
-            is_large = sizes >= constraint.expression.min_group_size
+        if comparison.reference_group is None:
+            is_large = sizes >= comparison.min_group_size
             reference = int(np.argmax(np.where(is_large | ~is_large.any(), value, -1.0)))
         air, of_air = np.full(len(groups), np.nan), np.full((len(groups), 2), np.nan)
         if value[reference] > 0.0:

@@ -216,8 +216,6 @@ def unit_of(constraint: Constraint) -> str:
     the unit of the amounts, and means of numbers in that of y or of their loss.
     """
     expression, (_, term) = constraint.expression, constraint.rates[0].terms[0]
-    if isinstance(expression, Ratio) or (expression.is_quotient and expression.range[1] > 1.0):
-        return ""
     if term.event.kind == "loss":
         return "nats"
     if term.event.kind == "cost":
@@ -226,7 +224,7 @@ def unit_of(constraint: Constraint) -> str:
         return f"units of the {term.event.loss} loss"
     if isinstance(term.event, Prediction | Residual):
         return "units of y"
-    return "points"
+    return "" if isinstance(expression, Ratio) or np.isinf(expression.range[1]) else "points"
 
 
 def reaches(

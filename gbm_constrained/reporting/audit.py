@@ -32,12 +32,13 @@ import pandas as pd
 from gbm_constrained._findings import Finding
 from gbm_constrained.decision.evaluation_set import Estimate
 from gbm_constrained.evaluation import audit as tables
+from gbm_constrained.evaluation.disparities import DISPARITY_COLUMNS
 from gbm_constrained.evaluation.verdicts import findings_of_audit
 
 __all__ = ["Audit", "audit"]
 
 
-FORMAT = "gbm_constrained.audit/2"
+FORMAT = "gbm_constrained.audit/3"
 
 
 class Audit(tables.AuditTables):
@@ -175,29 +176,32 @@ class Audit(tables.AuditTables):
             )
 
         values = [name for name in (content["models"] or [{}])[0] if name.startswith("value[")]
-        of_rows = content.get("base_rates") or [{}]
-        frames = [
-            tables.tabulate(content.get(name, ()), columns)
+        frames: dict[str, Any] = {
+            name: tables.tabulate(content[name], columns)
             for name, columns in {
                 "constraints": tables.FRAME_COLUMNS,
                 "groups": tables.GROUP_COLUMNS,
                 "models": (*tables.MODEL_COLUMNS, *values),
                 "metrics": tables.METRIC_COLUMNS,
                 "periods": tables.PERIOD_COLUMNS,
-                "base_rates": tuple(of_rows[0]),
-                "disparities": tables.DISPARITY_COLUMNS,
+                "base_rates": tuple(content["base_rates"][0]),
+                "disparities": DISPARITY_COLUMNS,
             }.items()
-        ]
+        }
         history = None
         if content["history"] is not None:
             history = pd.DataFrame(content["history"])
             for name in history.columns.difference(["iteration", "rounds"]):
                 history[name] = history[name].map(tables.to_float).astype(np.float64)
-        accuracy = Estimate(**{k: tables.to_float(v) for k, v in content["accuracy"].items()})
-        quality = content.get("quality", "accuracy")
-        stated = [content[name] for name in ("model", "n_rows", "level", "weighted")]
-        stated += [tuple(content["classes"]), accuracy, *frames[:3], history, *frames[3:5], quality]
-        return cls(*stated, *frames[5:], content.get("provenance", {}))
+        kept = ("model", "n_rows", "level", "weighted", "quality", "provenance")
+        return cls(
+            classes=tuple(content["classes"]),
+            accuracy=Estimate(**{k: tables.to_float(v) for k, v in content["accuracy"].items()}),
+            frame=frames.pop("constraints"),
+            history=history,
+            **{name: content[name] for name in kept},
+            **frames,
+        )
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
         """Write a page without scripts and links: constraints, intervals, groups and trade-off.

@@ -255,6 +255,7 @@ def test_json_round_trips(full, page):
     assert list(content) == [
         "format", "model", "headline", "n_rows", "level", "weighted", "classes", "accuracy",
         "quality", "constraints", "groups", "models", "history", "metrics", "periods",
+        "base_rates", "disparities", "provenance",
     ]  # fmt: skip
     assert list(content["constraints"][0]) == [
         "constraint", "sense", "bound", "value", "low", "high", "rows", "satisfied", "verdict",
@@ -263,13 +264,13 @@ def test_json_round_trips(full, page):
     again = gc.Audit.from_json(text)
     assert again.to_json() == text
     assert again.to_html() == page
-    for name in ("frame", "groups", "models", "history"):
+    for name in ("frame", "groups", "models", "history", "base_rates", "disparities"):
         pd.testing.assert_frame_equal(getattr(again, name), getattr(full, name))
     assert again.accuracy == full.accuracy
     with pytest.raises(ValueError, match="text must be what Audit"):
         gc.Audit.from_json("{}")
-    with pytest.raises(ValueError, match=r"its format is 'gbm_constrained\.audit/1': audit the"):
-        gc.Audit.from_json(text.replace("audit/2", "audit/1", 1))
+    with pytest.raises(ValueError, match=r"its format is 'gbm_constrained\.audit/2': audit the"):
+        gc.Audit.from_json(text.replace("audit/3", "audit/2", 1))
 
 
 def test_json_of_infinite_values():
