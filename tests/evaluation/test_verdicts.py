@@ -143,6 +143,30 @@ def test_the_verdict_of_a_value(rule, value, interval, given, kind, text):
     assert (verdict.kind, str(verdict)) == (kind, text)
 
 
+@pytest.mark.parametrize(
+    ("rule", "distance", "text"),
+    [
+        (gc.gap(gc.fpr(), by="g") <= 0.1, 0.0123, "1.2 points"),
+        (gc.precision() >= 0.5, 0.25, "25 points"),
+        (gc.gap(gc.auc(), by="g") <= 0.1, 0.0022, "0.22 points"),
+        (gc.calibration_error() <= 0.1, 0.05, "5 points"),
+        (gc.share_above(3.0) <= 0.0, 1.0, "100 points"),
+        (gc.fnr(weight="loan") <= 0.1, 0.05, "5 points"),
+        (gc.ratio(gc.fpr(), by="g") >= 0.8, 0.125, "0.12"),
+        (gc.wins(over="m") / gc.losses(to="m") >= 2.0, 0.5, "0.5"),
+        (gc.log_loss() <= 0.3, 0.077, "0.077 nats"),
+        (gc.mean_loss("squared") <= 10.0, 1234.0, "1,200 units of the squared loss"),
+        (gc.mean_loss("absolute", range=(0, 1)) <= 0.5, 0.25, "0.25 units of the absolute loss"),
+        (gc.gap(gc.mean_prediction(), by="g") <= 2.0, 3.78, "3.8 units of y"),
+        (gc.cost([[0, 1], [5, 0]]) <= 1.0, 0.2, "0.2 units of cost"),
+        (gc.cost([[0, 1], [5, 0]], weight="loan") <= 1.0, 250.0, "250 of loan"),
+    ],
+)
+def test_a_miss_is_in_the_unit_of_the_constraint(rule, distance, text):
+    verdict = gc.Verdict.of(rule, Estimate(rule.bound + rule.sign * distance, NAN, NAN), 7)
+    assert str(verdict) == f"missed by {text} on 7 rows"
+
+
 ENDS = st.floats(-0.2, 1.2) | st.just(NAN) | st.sampled_from([-np.inf, np.inf])
 
 
