@@ -38,7 +38,7 @@ from gbm_constrained.evaluation.verdicts import findings_of_audit
 __all__ = ["Audit", "audit"]
 
 
-FORMAT = "gbm_constrained.audit/3"
+FORMAT = "gbm_constrained.audit/2"
 
 
 class Audit(tables.AuditTables):
@@ -176,15 +176,17 @@ class Audit(tables.AuditTables):
             )
 
         values = [name for name in (content["models"] or [{}])[0] if name.startswith("value[")]
+        # Older files have fewer entries.
+        rates = next(iter(content.get("base_rates", ())), ("group", "rows"))
         frames: dict[str, Any] = {
-            name: tables.tabulate(content[name], columns)
+            name: tables.tabulate(content.get(name, ()), columns)
             for name, columns in {
                 "constraints": tables.FRAME_COLUMNS,
                 "groups": tables.GROUP_COLUMNS,
                 "models": (*tables.MODEL_COLUMNS, *values),
                 "metrics": tables.METRIC_COLUMNS,
                 "periods": tables.PERIOD_COLUMNS,
-                "base_rates": tuple(content["base_rates"][0]),
+                "base_rates": tuple(rates),
                 "disparities": DISPARITY_COLUMNS,
             }.items()
         }
@@ -193,12 +195,14 @@ class Audit(tables.AuditTables):
             history = pd.DataFrame(content["history"])
             for name in history.columns.difference(["iteration", "rounds"]):
                 history[name] = history[name].map(tables.to_float).astype(np.float64)
-        kept = ("model", "n_rows", "level", "weighted", "quality", "provenance")
+        kept = ("model", "n_rows", "level", "weighted")
         return cls(
             classes=tuple(content["classes"]),
             accuracy=Estimate(**{k: tables.to_float(v) for k, v in content["accuracy"].items()}),
             frame=frames.pop("constraints"),
             history=history,
+            quality=content.get("quality", "accuracy"),
+            provenance=content.get("provenance", {}),
             **{name: content[name] for name in kept},
             **frames,
         )

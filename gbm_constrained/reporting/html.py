@@ -201,9 +201,11 @@ def _name_rate(column: str) -> str:
 
 def tabulate_base_rates(frame: pd.DataFrame) -> pd.DataFrame:
     """Write the base rates of groups as texts, in a table whose longer side runs down."""
-    texts = pd.DataFrame({"rows": frame["rows"].map("{:,}".format)})
+    texts = pd.DataFrame({"Rows": frame["rows"].map("{:,}".format)})
     for name in frame.columns.drop(["group", "rows"]):
-        texts[_name_rate(name)] = frame[name].map(decimal)
+        of_class = name.startswith("share[")
+        shown = f"Share of {_name_rate(name)}" if of_class else _name_rate(name).capitalize()
+        texts[shown] = frame[name].map(decimal)
     texts.index = frame["group"]
     return texts.T if texts.shape[1] > max(7, len(texts)) else texts
 

@@ -232,7 +232,7 @@ def test_many_classes_run_down():
     )  # fmt: skip
     rates = tabulate_base_rates(of.base_rates)
     assert rates.columns.tolist() == ["all rows", "g=u", "g=v"]
-    assert rates.index.tolist() == ["rows", *"abcdefghij"]
+    assert rates.index.tolist() == ["Rows", *(f"Share of {c}" for c in "abcdefghij")]
     check_page(of.to_html())
 
 
@@ -325,8 +325,18 @@ def test_json_round_trips(full, page):
     assert again.accuracy == full.accuracy
     with pytest.raises(ValueError, match="text must be what Audit"):
         gc.Audit.from_json("{}")
-    with pytest.raises(ValueError, match=r"its format is 'gbm_constrained\.audit/2': audit the"):
-        gc.Audit.from_json(text.replace("audit/3", "audit/2", 1))
+    with pytest.raises(ValueError, match=r"its format is 'gbm_constrained\.audit/1': audit the"):
+        gc.Audit.from_json(text.replace("audit/2", "audit/1", 1))
+
+
+def test_json_of_older_versions_has_fewer_entries(full):
+    content = json.loads(full.to_json())
+    for name in ("metrics", "base_rates", "disparities", "provenance"):
+        del content[name]
+    old = gc.Audit.from_json(json.dumps(content))
+    assert old.base_rates.empty
+    assert old.disparities.empty
+    assert "Selection of groups" not in "".join(check_page(old.to_html()).texts)
 
 
 def test_json_of_infinite_values():
