@@ -68,13 +68,14 @@ layout = [[metric for metric in metrics for _ in range(2)], ["plain"] * 3 + ["co
 figure, axes = plt.subplot_mosaic(layout, figsize=(13, 9.5), layout="constrained")
 for metric, points in table.groupby("metric", sort=False):
     TradeoffDisplay(points).plot(axes[metric], series="library", label="label", bound=None)
+    axes[metric].get_legend().remove()  # One will do for all.
     axes[metric].set(title=metric, xlabel=f"gap of {metric} on test rows", ylabel="AUC, test rows")
+figure.legend(*axes[metric].get_legend_handles_labels(), loc="outside lower center", ncols=3)
 constraint = gc.gap(gc.cross_auc(), by="sex") <= 0.02
 constrained.set_params(constraints=[constraint])
 constrained.fit(X[train], y[train], sensitive_features=groups[train])
 for name, model in {"plain": plain, "constrained": constrained}.items():
     options = {"kind": "cross", "constraint": constraint, "sensitive_features": groups[test]}
     GroupROCDisplay.from_estimator(model, X[test], y[test], by="sex", **options, ax=axes[name])
-    axes[name].legend(loc="center right", fontsize="small")
     axes[name].set_title(f"LightGBM, {name}")
 figure.savefig("adult_auc_fairness.png", dpi=150)

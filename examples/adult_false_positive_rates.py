@@ -74,4 +74,6 @@ for ax, (library, points) in zip(axes, table.groupby("library", sort=False), str
         ax, series="model", label="bound", bound=None, plain=(plain["value"], plain["accuracy"])
     )
     ax.set(title=library, xlabel="gap of false positive rates on test rows")
+    ax.get_legend().remove()  # One will do for both.
+figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=4)
 figure.savefig("adult_false_positive_rates.png", dpi=150)

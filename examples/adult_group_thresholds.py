@@ -74,6 +74,6 @@ for bound in (0.02, 0.05, 0.1):
     shifts = models["threshold of each group", bound].group_shifts_
     axes[1].scatter(shifts["sex"], expit(-shifts["shift"]), label=bound)
 axes[1].axhline(0.5, color="gray", linewidth=1, label="plain model")
-axes[1].set(ylabel="threshold of the probability", ylim=(0, 1), xmargin=0.5)
-axes[1].legend(title="bound")
+axes[1].set(ylabel="threshold of the probability", xmargin=0.5)
+axes[1].legend(title="bound", loc="upper left", bbox_to_anchor=(1, 1))
 figure.savefig("adult_group_thresholds.png", dpi=150)

@@ -70,10 +70,10 @@ for row in table.itertuples(index=False):
     axes[0].plot(row.value, row.alarms, "o", label=row.model)
     axes[1].errorbar(row.alarms, row.cost, [[row.cost - row.low], [row.high - row.cost]],
                      fmt="o", capsize=3)  # fmt: skip
-axes[1].axhline(0.4, color="grey", linestyle="--")
+axes[1].axhline(0.4, color="grey", linestyle="--", label="0.4 euros per transaction")
 axes[0].set(xlabel="share of the fraud value that is missed", ylabel="false alarms")
 axes[0].set(xlim=(0, 0.5), yscale="log", ylim=(1e-4, 1))
 axes[1].set(xlabel="false alarms", ylabel="euros per transaction")
 axes[1].set(xscale="log", xlim=(1e-4, 1), ylim=(0, 1))
-axes[0].legend(fontsize="small")
+figure.legend(loc="outside lower center", ncols=3)
 figure.savefig("credit_fraud_value.png", dpi=150)

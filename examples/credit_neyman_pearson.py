@@ -70,5 +70,6 @@ for row in table.itertuples(index=False):
 ax.axvline(0.1, color="grey", linestyle=":", label="bound")
 ax.set(xlim=(0, 0.4), yscale="log", ylim=(1e-4, 1))
 ax.set(xlabel="frauds missed on test rows", ylabel="false alarms on test rows")
-ax.legend()
+ax.get_legend().remove()
+figure.legend(loc="outside lower center", ncols=2)
 figure.savefig("credit_neyman_pearson.png", dpi=150)

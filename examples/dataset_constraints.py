@@ -74,5 +74,5 @@ CertificateDisplay.from_estimator(model, ax=left)
 for name, row in table.iterrows():
     right.plot(row["churn"], row["recall"], "o", label=name)
 right.set(xlabel="churn on test rows", ylabel="recall on test rows")
-right.legend(frameon=False)
+right.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False)
 figure.savefig("dataset_constraints.png", dpi=150)

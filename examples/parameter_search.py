@@ -60,8 +60,9 @@ print(gc.audit(best, X.loc[test], y[test], constraint, sensitive_features=groups
 figure, ax = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
 points = ax.scatter(table["gap"], table["accuracy"], c=table["num_leaves"])
 ax.axvline(0.02, color="grey", linestyle=":", label="bound")
-ax.scatter(*table[["gap", "accuracy"]].iloc[0], s=150, facecolors="none", edgecolors="black")
+ring = {"facecolors": "none", "edgecolors": "black", "label": "best"}
+ax.scatter(*table[["gap", "accuracy"]].iloc[0], s=150, **ring)
 ax.set(xlabel="gap of false positive rates, out of fold", ylabel="accuracy, out of fold")
 figure.colorbar(points, label="leaves")
-ax.legend()
+figure.legend(loc="outside lower center", ncols=2)
 figure.savefig("parameter_search.png", dpi=150)

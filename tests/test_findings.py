@@ -87,6 +87,10 @@ def test_findings_of_an_audit_are_its_verdicts():
     assert [f.code for f in report.findings] == ["GC103", "GC113"]
     assert findings_of_audit(report.frame.iloc[2:]) == ()
     page = report.to_html()
+    remedies = " ".join(found.remedy for found in report.findings)
+    assert "boosting rounds" not in remedies  # An audited model is not being trained.
+    assert "audit another model, or state a bound that this one meets" in remedies
     for found in report.findings:
+        assert found.remedy in page
         assert f"<code>{found.code}</code>" in page
         assert found.title in page

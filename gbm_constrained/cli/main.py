@@ -57,6 +57,7 @@ from gbm_constrained.cli.tables import (
 from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_task
 from gbm_constrained.constraints.rates import row_functions_of
+from gbm_constrained.evaluation.audit import describe_model
 from gbm_constrained.fit.options import GROUP_PARAMETERS, read_measurement
 from gbm_constrained.reporting.audit import audit
 
@@ -281,6 +282,7 @@ def _report_audit(
         time=rows.time if n_times > 1 else None,
         n_periods=min(5, max(n_times, 2)),
     )
+    report = replace(report, provenance=describe_model(model.estimator, model.path))
     say(options, f"\n{report}")
     if options.html is not None:
         report.to_html(options.html)

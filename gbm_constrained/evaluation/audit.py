@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+import platform
 import reprlib
+import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -37,6 +41,12 @@ from gbm_constrained.data.splits import Period, Times
 from gbm_constrained.decision.evaluation_set import Estimate, Outcome, PlainModel
 from gbm_constrained.decision.regression import PredictedRows
 from gbm_constrained.evaluation import verdicts
+from gbm_constrained.evaluation.disparities import (
+    DISPARITY_COLUMNS,
+    find_groupings,
+    list_base_rates,
+    list_disparities,
+)
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.reading import read_metrics
 from gbm_constrained.problem.compiler import JointCells, compile_constraints
@@ -557,15 +567,7 @@ def _score_decisions(
     classes, n = rows.classes, decided.size
 
     def columns(method: str) -> Array:
-        """Find the scores or probabilities of the sorted classes, (n_samples, n_classes)."""
-        found = np.asarray(getattr(model, method)(X))
-        if found.shape != (n, classes.size):
-            raise ValueError(
-                f"{name}.{method} returned an array of shape {found.shape}: for {n} rows of "
-                f"classes {classes.tolist()} it must be {(n, classes.size)}."
-            )
-        # Columns are in the order of the model's own classes, which need not be sorted.
-        return found[:, np.argsort(np.asarray(model.classes_ if has_classes(model) else classes))]
+        return scores_of_classes(model, name, method, X, classes, n)
 
     def refuse_missing(scores: Array, why: str) -> Array:
         if np.isnan(scores).any():
@@ -592,18 +594,53 @@ def _score_decisions(
         elif classes.size > 2:
             margin = columns("decision_function")
         elif has_decisions:
-            margin = np.asarray(model.decision_function(X))
-            if margin.size != n:
-                raise ValueError(
-                    f"{name}.decision_function returned an array of shape {margin.shape}: "
-                    f"for {n} rows of two classes it must be {(n,)}."
-                )
-            is_sorted = not has_classes(model) or model.classes_[1] == classes[1]
-            margin = margin.ravel() if is_sorted else -margin.ravel()
+            margin = margin_of_second(model, name, X, classes, n)
         else:
             margin = columns("predict_proba")[:, 1]
         margin = refuse_missing(margin, "pairs with them have no order")
     return ScoredDecisions(decided, loss, margin, probability)
+
+
+def scores_of_classes(
+    model: Any, name: str, method: str, X: Any, classes: NDArray[Any], n: int
+) -> Array:
+    """Find the scores or probabilities of the sorted classes, (n_samples, n_classes)."""
+    found = np.asarray(getattr(model, method)(X))
+    if found.shape != (n, classes.size):
+        raise ValueError(
+            f"{name}.{method} returned an array of shape {found.shape}: for {n} rows of "
+            f"classes {classes.tolist()} it must be {(n, classes.size)}."
+        )
+    # Columns are in the order of the model's own classes, which need not be sorted.
+    return found[:, np.argsort(np.asarray(model.classes_ if has_classes(model) else classes))]
+
+
+def margin_of_second(model: Any, name: str, X: Any, classes: NDArray[Any], n: int) -> Array:
+    """Find the values of ``decision_function`` of two classes, which rise with the second one."""
+    margin = np.asarray(model.decision_function(X))
+    if margin.size != n:
+        raise ValueError(
+            f"{name}.decision_function returned an array of shape {margin.shape}: "
+            f"for {n} rows of two classes it must be {(n,)}."
+        )
+    is_sorted = not has_classes(model) or model.classes_[1] == classes[1]
+    return margin.ravel() if is_sorted else -margin.ravel()
+
+
+def score_of_selection(
+    model: Any, name: str, X: Any, classes: NDArray[Any], n: int, selected: Hashable
+) -> Float | None:
+    """Find the probability of a class on each row, else its score; None without either."""
+    k = classes.tolist().index(selected)
+    if _has_method(model, "predict_proba"):
+        found = scores_of_classes(model, name, "predict_proba", X, classes, n)[:, k]
+    elif not _has_method(model, "decision_function"):
+        return None
+    elif classes.size == 2:
+        found = margin_of_second(model, name, X, classes, n) * (1.0 if k else -1.0)
+    else:
+        found = scores_of_classes(model, name, "decision_function", X, classes, n)[:, k]
+    return found.astype(np.float64)
 
 
 def _has_method(model: Any, method: str) -> bool:
@@ -654,6 +691,54 @@ def innermost(model: Any) -> Any:
     return model
 
 
+def describe_model(model: Any, file: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+    """Describe where the numbers of an audit come from.
+
+    Parameters
+    ----------
+    model : object
+        The model.
+    file : path, default=None
+        File that the model was read from.
+
+    Returns
+    -------
+    dict
+        The ``file``, the ``date``, the ``versions`` of the libraries by name, and the texts of the
+        ``parameters`` that differ from the defaults, and of the ``defaults`` that stay.
+    """
+    inner = innermost(model)
+    roots = {cls.__module__.partition(".")[0] for cls in type(inner).__mro__}
+    versions = {
+        {"sklearn": "scikit-learn"}.get(root, root): sys.modules[root].__version__
+        for root in sorted(roots | {"gbm_constrained", "sklearn"})
+        if hasattr(sys.modules.get(root), "__version__")
+    }
+    described: dict[str, Any] = {
+        "file": None if file is None else os.fspath(file),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "versions": versions | {"Python": platform.python_version()},
+        "parameters": {},
+        "defaults": {},
+    }
+    if not _has_method(inner, "get_params"):
+        return described
+    try:
+        usual = type(inner)().get_params(deep=False)
+    except TypeError:  # A parameter has no default.
+        usual = {}
+    for name, value in sorted(inner.get_params(deep=False).items()):
+        is_usual = name in usual and repr(value) == repr(usual[name])
+        described["defaults" if is_usual else "parameters"][name] = _shorten_repr(value)
+    return described
+
+
+def _shorten_repr(value: Any) -> str:
+    """Write a parameter in at most 200 characters."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 200 else text[:199] + "\N{HORIZONTAL ELLIPSIS}"
+
+
 def find_history(model: Any) -> pd.DataFrame | None:
     """Find the history of a constrained fit."""
     history = getattr(innermost(model), "history_", None)
@@ -695,6 +780,12 @@ class AuditTables:
         default_factory=lambda: tabulate([], PERIOD_COLUMNS)
     )
     quality: str = "accuracy"  # What `accuracy` is: of a regressor, "R^2" of its predictions.
+    # Shares of the classes, or means of targets, of all rows and of each group.
+    base_rates: pd.DataFrame = field(default_factory=lambda: tabulate([], ("group", "rows")))
+    disparities: pd.DataFrame = field(  # One row per group, with DISPARITY_COLUMNS.
+        default_factory=lambda: tabulate([], DISPARITY_COLUMNS)
+    )
+    provenance: Mapping[str, Any] = field(default_factory=dict)  # See `describe_model`.
 
 
 @dataclass(frozen=True, eq=False)
@@ -828,7 +919,7 @@ def measure_model(
         stated = compile_constraints(checked, rows, warning=None)[1]
         by_period = period_frame(rows, stated, measure, periods, level)
         tables = replace(tables, periods=by_period)
-    return replace(tables, history=find_history(model))
+    return replace(tables, history=find_history(model), provenance=describe_model(model))
 
 
 _Measured: TypeAlias = tuple[AuditTables, Rows, Sequence[Constraint], Measure]
@@ -878,7 +969,19 @@ def _measure_classes(
     }
     tables = _tabulate(cells, compiled, measures, level)
     measure = next(iter(measures.values()))
-    return replace(tables, metrics=of_metrics), rows, checked, measure
+    disparities = tables.disparities
+    selected = positive if positive is not None or classes.size > 2 else classes[1]
+    if selected is not None and find_groupings(compiled):
+        score = score_of_selection(model, tables.model, X, classes, n, selected)
+        found = list_disparities(rows, compiled, decided[tables.model], selected, score, level)
+        disparities = tabulate(found, DISPARITY_COLUMNS)
+    tables = replace(
+        tables,
+        metrics=of_metrics,
+        base_rates=set_column_types(pd.DataFrame(list_base_rates(rows, compiled))),
+        disparities=disparities,
+    )
+    return tables, rows, checked, measure
 
 
 def _measure_numbers(
@@ -911,7 +1014,8 @@ def _measure_numbers(
     rows = PredictedRows(cells, compiled, "", targets, RegressionObjective("squared"))
     measures = {name: measure_predictions(rows, score) for name, score in predictions.items()}
     tables = _tabulate(cells, compiled, measures, level, rows.lagrangian.rows.scale)
-    tables = replace(tables, classes=(), quality="R^2")
+    base_rates = pd.DataFrame(list_base_rates(cells.rows, compiled, targets))
+    tables = replace(tables, classes=(), quality="R^2", base_rates=set_column_types(base_rates))
     return tables, encode(checked), checked, next(iter(measures.values()))
 
 
@@ -1022,7 +1126,7 @@ def tabulate(records: Sequence[Any], columns: Sequence[str]) -> pd.DataFrame:
 
 def set_column_types(frame: pd.DataFrame) -> pd.DataFrame:
     """Set the types of the columns of a table, which do not depend on its rows."""
-    texts = ("constraint", "sense", "verdict", "detail", "group", "model", "metric")
+    texts = ("constraint", "sense", "verdict", "detail", "group", "model", "metric", "reference")
     for name in frame.columns:
         if name in ("satisfied", "drifts"):
             frame[name] = frame[name].astype("boolean")

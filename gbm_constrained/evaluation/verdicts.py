@@ -38,6 +38,8 @@ from gbm_constrained._findings import FINDINGS, Finding
 from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Array, Float
 from gbm_constrained.constraints.base import ROUNDING, Constraint
+from gbm_constrained.constraints.comparisons import Ratio
+from gbm_constrained.constraints.rates import Prediction, Residual, RowLoss
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.choose import SIGNIFICANCE
 from gbm_constrained.decision.evaluation_set import Estimate, EvaluationSet
@@ -92,6 +94,8 @@ class Verdict:
         Whether the value has an interval.
     left_out : tuple of str, default=()
         Groups that the value does not compare, which the texts of all verdicts name.
+    unit : str, default=""
+        Unit of the distance in texts, such as "points" or "nats"; see :func:`unit_of`.
     """
 
     kind: Kind
@@ -104,6 +108,7 @@ class Verdict:
     is_open: bool = False
     is_sampled: bool = True
     left_out: tuple[str, ...] = ()
+    unit: str = ""
 
     @classmethod
     def of(
@@ -164,6 +169,7 @@ class Verdict:
             is_open,
             is_sampled,
             tuple(left_out),
+            unit_of(constraint),
         )
 
     def with_doubt(self, reason: str) -> Verdict:
@@ -192,7 +198,8 @@ class Verdict:
         if self.kind == "cannot be met":
             others = " and ".join(self.conflict)
             return f"cannot be met together with {others}" if others else "cannot be met"
-        missed = f"missed by {self.distance:.2g}"
+        size = self.distance * (100.0 if self.unit == "points" else 1.0)
+        missed = f"missed by {float(f'{size:.2g}'):,g} {self.unit}".rstrip()
         sample = f"{self.rows:,} {TRAINING_ROWS}"
         if self.source != TRAINING_ROWS:
             sample = _count_rows(self.rows) + f" ({self.source})" * bool(self.source)
@@ -200,6 +207,24 @@ class Verdict:
             return f"{missed} on {sample}"
         where = "within" if self.kind == "missed within sampling error" else "beyond"
         return f"{missed}, {where} sampling error of {sample}"
+
+
+def unit_of(constraint: Constraint) -> str:
+    """Name the unit of what a constraint bounds; empty for ratios, which have none.
+
+    Rates differ by points, which are hundredths. Cross-entropies are in nats, costs of amounts in
+    the unit of the amounts, and means of numbers in that of y or of their loss.
+    """
+    expression, (_, term) = constraint.expression, constraint.rates[0].terms[0]
+    if term.event.kind == "loss":
+        return "nats"
+    if term.event.kind == "cost":
+        return "units of cost" if term.amount is None else f"of {term.amount}"
+    if isinstance(term.event, RowLoss):
+        return f"units of the {term.event.loss} loss"
+    if isinstance(term.event, Prediction | Residual):
+        return "units of y"
+    return "" if isinstance(expression, Ratio) or np.isinf(expression.range[1]) else "points"
 
 
 def reaches(
@@ -509,6 +534,16 @@ def measure_cost(
     return replace(found, costliest=names[owners[least]], error_without_costliest=without[least])
 
 
+# An audited model is not being trained.
+AUDIT_REMEDIES = {
+    "GC103": "Fit a model under the constraint, audit another model, or state a bound that this "
+    "one meets.",
+    "GC111": "Audit more rows, or fit a model under a tighter bound, which leaves room.",
+    "GC112": "Audit more rows, or merge small groups.",
+    "GC113": "Audit rows that the rate is taken over.",
+}
+
+
 def findings_of_audit(frame: pd.DataFrame, drifting: Sequence[str] = ()) -> tuple[Finding, ...]:
     """List the findings of an audit, by its table of constraints, ordered by code.
 
@@ -522,4 +557,8 @@ def findings_of_audit(frame: pd.DataFrame, drifting: Sequence[str] = ()) -> tupl
         "GC113": (verdict == "cannot be told") & is_undefined,
         "GC121": pd.Series([bool(drifting)]),
     }
-    return tuple(FINDINGS[code] for code, is_found in found.items() if is_found.any())
+    return tuple(
+        FINDINGS[code]._replace(remedy=AUDIT_REMEDIES.get(code, FINDINGS[code].remedy))
+        for code, is_found in found.items()
+        if is_found.any()
+    )

@@ -32,6 +32,7 @@ import pandas as pd
 from gbm_constrained._findings import Finding
 from gbm_constrained.decision.evaluation_set import Estimate
 from gbm_constrained.evaluation import audit as tables
+from gbm_constrained.evaluation.disparities import DISPARITY_COLUMNS
 from gbm_constrained.evaluation.verdicts import findings_of_audit
 
 __all__ = ["Audit", "audit"]
@@ -83,6 +84,19 @@ class Audit(tables.AuditTables):
         ``value``, ``low`` and ``high``. In the last period also the interval ``expected_low`` to
         ``expected_high`` that the earlier ones leave for the value, and whether the value is
         outside (``drifts``). Empty without times.
+    base_rates : DataFrame
+        Of all rows, and of each group that constraints compare: ``group``, ``rows`` and
+        ``share[...]`` of each class; of a regressor, ``mean`` and ``std`` of the targets.
+    disparities : DataFrame
+        One row per group that constraints compare: ``group``, its ``reference``, ``rows``, the
+        ``selection_rate`` and its interval ``low`` to ``high``, the ``gap`` to the reference, the
+        adverse impact ratio ``air`` and its interval, and the standardised mean difference
+        ``smd`` of scores (see :mod:`gbm_constrained.evaluation.disparities`). Empty of regressors,
+        and of several classes without `positive`.
+    provenance : dict
+        ``date`` of the audit, ``versions`` of the libraries, ``parameters`` of the model that
+        differ from the defaults, the ``defaults`` that stay, and the ``file`` of the model where
+        one was audited.
     """
 
     @property
@@ -133,6 +147,9 @@ class Audit(tables.AuditTables):
             "history": None if self.history is None else self.history.to_dict("list"),
             "metrics": self.metrics.to_dict("records"),
             "periods": self.periods.to_dict("records"),
+            "base_rates": self.base_rates.to_dict("records"),
+            "disparities": self.disparities.to_dict("records"),
+            "provenance": self.provenance,
         }
         return json.dumps(_to_plain(content), indent=indent, allow_nan=False, ensure_ascii=False)
 
@@ -159,26 +176,36 @@ class Audit(tables.AuditTables):
             )
 
         values = [name for name in (content["models"] or [{}])[0] if name.startswith("value[")]
-        frames = [
-            tables.tabulate(content.get(name, ()), columns)
+        # Older files have fewer entries.
+        rates = next(iter(content.get("base_rates", ())), ("group", "rows"))
+        frames: dict[str, Any] = {
+            name: tables.tabulate(content.get(name, ()), columns)
             for name, columns in {
                 "constraints": tables.FRAME_COLUMNS,
                 "groups": tables.GROUP_COLUMNS,
                 "models": (*tables.MODEL_COLUMNS, *values),
                 "metrics": tables.METRIC_COLUMNS,
                 "periods": tables.PERIOD_COLUMNS,
+                "base_rates": tuple(rates),
+                "disparities": DISPARITY_COLUMNS,
             }.items()
-        ]
+        }
         history = None
         if content["history"] is not None:
             history = pd.DataFrame(content["history"])
             for name in history.columns.difference(["iteration", "rounds"]):
                 history[name] = history[name].map(tables.to_float).astype(np.float64)
-        accuracy = Estimate(**{k: tables.to_float(v) for k, v in content["accuracy"].items()})
-        quality = content.get("quality", "accuracy")
-        stated = [content[name] for name in ("model", "n_rows", "level", "weighted")]
-        stated += [tuple(content["classes"]), accuracy, *frames[:3], history, *frames[3:], quality]
-        return cls(*stated)
+        kept = ("model", "n_rows", "level", "weighted")
+        return cls(
+            classes=tuple(content["classes"]),
+            accuracy=Estimate(**{k: tables.to_float(v) for k, v in content["accuracy"].items()}),
+            frame=frames.pop("constraints"),
+            history=history,
+            quality=content.get("quality", "accuracy"),
+            provenance=content.get("provenance", {}),
+            **{name: content[name] for name in kept},
+            **frames,
+        )
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
         """Write a page without scripts and links: constraints, intervals, groups and trade-off.
@@ -221,9 +248,11 @@ class Audit(tables.AuditTables):
             f"{self.level:g}{', weighted' if self.weighted else ''}",
         ]
         of_constraint = ["constraint", "value", "low", "high", "rows", "verdict"]
+        of_group = ["group", "rows", "selection_rate", "gap", "air", "air_low", "air_high", "smd"]
         of_period = ["constraint", "period", "last", "rows", "value", "low", "high"]
         for table in (
-            self.frame[of_constraint], self.groups, self.metrics, self.periods[of_period]
+            self.frame[of_constraint], self.groups, self.disparities[of_group],
+            self.metrics, self.periods[of_period],
         ):  # fmt: skip
             if len(table):
                 lines += ["", table.to_string(index=False, float_format="{:.4f}".format)]

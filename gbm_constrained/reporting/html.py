@@ -19,7 +19,7 @@ import pandas as pd
 from gbm_constrained._optional import import_optional
 from gbm_constrained.evaluation.audit import VERDICTS
 from gbm_constrained.reporting.plotting.history import ConstraintHistoryDisplay, MultipliersDisplay
-from gbm_constrained.reporting.plotting.style import COLOURS, literal, shorten
+from gbm_constrained.reporting.plotting.style import COLOURS, TEXT_COLOURS, literal, shorten
 from gbm_constrained.reporting.plotting.tradeoff import (
     ConstraintIntervalsDisplay,
     TradeoffDisplay,
@@ -29,7 +29,9 @@ from gbm_constrained.reporting.plotting.tradeoff import (
 # Colours of matplotlib, and the variables of the style sheet that replace them.
 TEXT, SOFT = "#010203", "#737373"
 VARIABLES = {TEXT: "--text", SOFT: "--soft"} | {
-    colour.lower(): f"--s{i}" for i, colour in enumerate(COLOURS)
+    colour.lower(): f"--s{i}"
+    for colours in (COLOURS, TEXT_COLOURS.values())
+    for i, colour in enumerate(colours)
 }
 SYMBOLS: dict[str, str] = {
     "met": "\N{CHECK MARK}",
@@ -71,9 +73,9 @@ def audit_figures(audit: Any) -> dict[str, str]:
                 for name, part in shown.groupby("constraint", sort=False)
             ),
         )
-    if np.isfinite(audit.models["violation"]).any():
-        figures["tradeoff"] = _tradeoff(audit.models)
-    if audit.history is not None:
+    if len(audit.frame) and np.isfinite(audit.models["violation"]).sum() > 1:
+        figures["tradeoff"] = _tradeoff(audit.models, audit.quality)
+    if audit.history is not None and len(audit.history) > 1:
         figures |= _history(audit.history)
     return figures
 
@@ -126,22 +128,21 @@ def inline_svg(
     )
 
 
-def _tradeoff(models: pd.DataFrame) -> str:
-    curve = models.rename(columns={"low": "accuracy_low", "high": "accuracy_high"})
-    curve = curve.assign(model=_legend_names(curve["model"]))
+def _tradeoff(models: pd.DataFrame, quality: str) -> str:
+    name = "r2" if quality == "R^2" else "accuracy"
+    ends = {"accuracy": name, "low": f"{name}_low", "high": f"{name}_high"}
+    curve = models.rename(columns=ends).assign(model=_legend_names(models["model"]))
 
     def draw(ax: Any) -> None:
         TradeoffDisplay(curve).plot(ax, x="violation", bound=None, series="model")
-        right = ax.get_xlim()[1]
-        ax.set_xlim(-0.04 * right, right)  # Models that meet all bounds stand at zero.
         ax.set_xlabel("largest violation (value beyond its bound)")
 
     return inline_svg(
         draw,
         3.2,
-        "Accuracy against the largest violation of a constraint",
+        f"{quality} against the largest violation of a constraint",
         "; ".join(
-            f"{r['model']}: accuracy {r['accuracy']:.4f}, largest violation {r['violation']:.4f}"
+            f"{r['model']}: {quality} {r['accuracy']:.4f}, largest violation {r['violation']:.4f}"
             for r in models.to_dict("records")
         ),
     )
@@ -176,6 +177,39 @@ def _history(history: pd.DataFrame) -> dict[str, str]:
     }
 
 
+def head_of(audit: Any) -> list[tuple[str, str]]:
+    """List what the head of a page says about the audit: names and texts."""
+    made, whole = audit.provenance, audit.base_rates.head(1).drop(columns=["group", "rows"])
+    rates = [
+        f"{_name_rate(name)}: {decimal(float(values.iloc[0]))}" for name, values in whole.items()
+    ]
+    found = {
+        "Model file": made.get("file"),
+        "Date": made.get("date"),
+        "Rows": f"{audit.n_rows:,}",
+        "Base rates" if audit.classes else "Targets": ", ".join(rates),
+        "Versions": ", ".join(f"{name} {text}" for name, text in made.get("versions", {}).items()),
+        "Parameters": ", ".join(f"{k}={text}" for k, text in made.get("parameters", {}).items()),
+    }
+    return [(name, text) for name, text in found.items() if text]
+
+
+def _name_rate(column: str) -> str:
+    """Name what a column of base rates is about: a class, or a measure of targets."""
+    return {"std": "standard deviation"}.get(column, re.sub(r"^share\[(.*)\]$", r"\1", column))
+
+
+def tabulate_base_rates(frame: pd.DataFrame) -> pd.DataFrame:
+    """Write the base rates of groups as texts, in a table whose longer side runs down."""
+    texts = pd.DataFrame({"Rows": frame["rows"].map("{:,}".format)})
+    for name in frame.columns.drop(["group", "rows"]):
+        of_class = name.startswith("share[")
+        shown = f"Share of {_name_rate(name)}" if of_class else _name_rate(name).capitalize()
+        texts[shown] = frame[name].map(decimal)
+    texts.index = frame["group"]
+    return texts.T if texts.shape[1] > max(7, len(texts)) else texts
+
+
 def render_audit(template: str, element: str, audit: Any, figures: dict[str, str]) -> str:
     """Write an audit as a document of its own, or as one element."""
     history = () if audit.history is None else audit.history
@@ -185,6 +219,8 @@ def render_audit(template: str, element: str, audit: Any, figures: dict[str, str
         audit=audit,
         figures=figures,
         verdicts=VERDICTS,
+        head=head_of(audit),
+        base_rates=tabulate_base_rates(audit.base_rates),
         has_held_out=any(str(name).startswith("held_out[") for name in history),
     )
 

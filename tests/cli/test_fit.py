@@ -59,7 +59,11 @@ def test_a_fit_is_the_fit_of_python(library, run, adult_rows):
     rate = np.average(expected[y == 0], weights=w[y == 0])
     assert report["constraints"][0]["value"] == equal(rate)
     assert report["history"] is not None
-    assert Path("page.html").read_text(encoding="utf-8").startswith("<!")
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert page.startswith("<!")
+    file = report["provenance"]["file"]
+    assert Path(file).exists()
+    assert f"<dt>Model file</dt><dd>{file}</dd>" in page
     is_met = all(row["verdict"] == "met" for row in report["constraints"])
     assert done.code == (0 if is_met else 1)
 

@@ -91,22 +91,22 @@ CASES = [
     ),
     (
         gc.fnr() <= 0.1, 0.1031, (0.08, 0.12), {}, "missed within sampling error",
-        "missed by 0.0031, within sampling error of 1,203 rows",
+        "missed by 0.31 points, within sampling error of 1,203 rows",
     ),
     (
         gc.fnr() <= 0.1, 0.121, (0.11, 0.13), {}, "missed",
-        "missed by 0.021, beyond sampling error of 1,203 rows",
+        "missed by 2.1 points, beyond sampling error of 1,203 rows",
     ),
     (
         gc.recall() >= 0.9, 0.879, (0.86, 0.9), {"source": "training rows"},
         "missed within sampling error",
-        "missed by 0.021, within sampling error of 1,203 training rows",
+        "missed by 2.1 points, within sampling error of 1,203 training rows",
     ),
     (
         gc.recall() >= 0.9, 0.5, (0.4, 0.6), {"source": "out of fold"}, "missed",
-        "missed by 0.4, beyond sampling error of 1,203 rows (out of fold)",
+        "missed by 40 points, beyond sampling error of 1,203 rows (out of fold)",
     ),
-    (gc.fnr() <= 0.1, 0.2, (NAN, NAN), {}, "missed", "missed by 0.1 on 1,203 rows"),
+    (gc.fnr() <= 0.1, 0.2, (NAN, NAN), {}, "missed", "missed by 10 points on 1,203 rows"),
     (gc.fnr() <= 0.1, 0.0, (NAN, NAN), {}, "met", "met"),
     (
         gc.precision() >= 0.5, NAN, (NAN, NAN), {}, "cannot be told",
@@ -122,7 +122,7 @@ CASES = [
     ),
     (
         gc.fnr() <= 0.1, 0.2, (0.15, 0.3), {"doubt": "12 rows of g=a"}, "missed",
-        "missed by 0.1, beyond sampling error of 1,203 rows",
+        "missed by 10 points, beyond sampling error of 1,203 rows",
     ),
     (
         gc.fpr() <= 0.1, 0.2, (0.1, 0.3), {"conflict": [gc.fpr() <= 0.1, gc.fnr() <= 0.1]},
@@ -141,6 +141,30 @@ CASES = [
 def test_the_verdict_of_a_value(rule, value, interval, given, kind, text):
     verdict = gc.Verdict.of(rule, Estimate(value, *interval), 1203, **given)
     assert (verdict.kind, str(verdict)) == (kind, text)
+
+
+@pytest.mark.parametrize(
+    ("rule", "distance", "text"),
+    [
+        (gc.gap(gc.fpr(), by="g") <= 0.1, 0.0123, "1.2 points"),
+        (gc.precision() >= 0.5, 0.25, "25 points"),
+        (gc.gap(gc.auc(), by="g") <= 0.1, 0.0022, "0.22 points"),
+        (gc.calibration_error() <= 0.1, 0.05, "5 points"),
+        (gc.share_above(3.0) <= 0.0, 1.0, "100 points"),
+        (gc.fnr(weight="loan") <= 0.1, 0.05, "5 points"),
+        (gc.ratio(gc.fpr(), by="g") >= 0.8, 0.125, "0.12"),
+        (gc.wins(over="m") / gc.losses(to="m") >= 2.0, 0.5, "0.5"),
+        (gc.log_loss() <= 0.3, 0.077, "0.077 nats"),
+        (gc.mean_loss("squared") <= 10.0, 1234.0, "1,200 units of the squared loss"),
+        (gc.mean_loss("absolute", range=(0, 1)) <= 0.5, 0.25, "0.25 units of the absolute loss"),
+        (gc.gap(gc.mean_prediction(), by="g") <= 2.0, 3.78, "3.8 units of y"),
+        (gc.cost([[0, 1], [5, 0]]) <= 1.0, 0.2, "0.2 units of cost"),
+        (gc.cost([[0, 1], [5, 0]], weight="loan") <= 1.0, 250.0, "250 of loan"),
+    ],
+)
+def test_a_miss_is_in_the_unit_of_the_constraint(rule, distance, text):
+    verdict = gc.Verdict.of(rule, Estimate(rule.bound + rule.sign * distance, NAN, NAN), 7)
+    assert str(verdict) == f"missed by {text} on 7 rows"
 
 
 ENDS = st.floats(-0.2, 1.2) | st.just(NAN) | st.sampled_from([-np.inf, np.inf])
@@ -238,7 +262,7 @@ def test_a_rule_missed_within_sampling_error_is_told_of_without_a_warning(librar
     assert of_rules(caught) == []
     assert "misses constraints within sampling error, on unseen rows (eval_set[0])" in str(found)
     n = np.sum(y[kept] == 0)
-    expected = f"missed by 0.002, within sampling error of {n} rows (eval_set[0])"
+    expected = f"missed by 0.2 points, within sampling error of {n} rows (eval_set[0])"
     assert str(found.rules[0].verdict) == expected
     assert expected in str(found)
 

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 from audited import Decides
 from browsers import browser
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import gbm_constrained as gc
 from gbm_constrained.evaluation.verdicts import KINDS
-from gbm_constrained.reporting.html import SYMBOLS, decimal
+from gbm_constrained.reporting.html import SYMBOLS, decimal, tabulate_base_rates
 from gbm_constrained.reporting.plotting.tradeoff import LOOKS
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
@@ -199,6 +199,62 @@ def test_page_in_a_browser(page, tmp_path):
     assert 0.01 < drawn < 0.6  # neither empty nor a blot
 
 
+def test_the_head_has_base_rates_versions_and_parameters(full, page):
+    head, _, folded = page.partition("<h2>")[0].partition("<details>")
+    assert f"<dt>Rows</dt><dd>{full.n_rows:,}</dd>" in head
+    assert full.provenance["date"] in head
+    assert "Model file" not in head
+    whole = full.base_rates.iloc[0]
+    assert f"0: {decimal(whole['share[0]'])}, 1: {decimal(whole['share[1]'])}" in head
+    assert f"lightgbm {full.provenance['versions']['lightgbm']}" in head
+    assert "n_estimators=20" in head
+    assert "learning_rate" not in head
+    assert "learning_rate=0.1" in folded
+    assert page.index("<h2>Base rates</h2>") < page.index("<h2>Constraints</h2>")
+    of_file = gc.Audit(**{**vars(full), "provenance": {**full.provenance, "file": "<m>.json"}})
+    assert "<dt>Model file</dt><dd>&lt;m&gt;.json</dd>" in of_file.to_html()
+
+
+def test_the_page_compares_the_selection_of_groups(full, page):
+    section = page.partition("<h2>Selection of groups</h2>")[2].partition("<h2>")[0]
+    for row in full.disparities.itertuples():
+        assert decimal(row.air) in section
+        assert decimal(row.smd) in section
+    assert section.count("(reference)") == full.disparities["reference"].nunique() == 2
+
+
+def test_many_classes_run_down():
+    """A table of base rates has its longer side down: it is cut at no width."""
+    y = np.resize(list("abcdefghij"), 200)
+    of = gc.audit(
+        Decides(y), np.ones((200, 1)), y, gc.gap(gc.accuracy(), by="g") <= 0.5,
+        sensitive_features={"g": np.repeat(["u", "v"], 100)},
+    )  # fmt: skip
+    rates = tabulate_base_rates(of.base_rates)
+    assert rates.columns.tolist() == ["all rows", "g=u", "g=v"]
+    assert rates.index.tolist() == ["Rows", *(f"Share of {c}" for c in "abcdefghij")]
+    check_page(of.to_html())
+
+
+def test_one_model_has_no_figure_of_one_point(held_out, constrained):
+    X, y, _ = held_out
+    alone = gc.audit(constrained, X, y, [gc.fnr() <= 0.2])
+    page = gc.Audit(**{**vars(alone), "history": alone.history.iloc[:1]}).to_html()
+    assert "<h2>Models</h2>" not in page
+    assert page.count("<svg") == 1  # of the intervals
+
+
+def test_the_quality_of_regressors_is_named():
+    x = np.random.default_rng(0).normal(size=(100, 1))
+    model = LinearRegression().fit(x, x[:, 0])
+    page = gc.audit(
+        model, x, x[:, 0] ** 2, [gc.mean_loss("squared") <= 0.1], others={"again": model}
+    ).to_html()
+    check_page(page)
+    assert "<h2>Models</h2>" in page
+    assert "accuracy" not in page.lower()
+
+
 def test_a_page_has_the_periods():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 2))
@@ -255,6 +311,7 @@ def test_json_round_trips(full, page):
     assert list(content) == [
         "format", "model", "headline", "n_rows", "level", "weighted", "classes", "accuracy",
         "quality", "constraints", "groups", "models", "history", "metrics", "periods",
+        "base_rates", "disparities", "provenance",
     ]  # fmt: skip
     assert list(content["constraints"][0]) == [
         "constraint", "sense", "bound", "value", "low", "high", "rows", "satisfied", "verdict",
@@ -263,13 +320,23 @@ def test_json_round_trips(full, page):
     again = gc.Audit.from_json(text)
     assert again.to_json() == text
     assert again.to_html() == page
-    for name in ("frame", "groups", "models", "history"):
+    for name in ("frame", "groups", "models", "history", "base_rates", "disparities"):
         pd.testing.assert_frame_equal(getattr(again, name), getattr(full, name))
     assert again.accuracy == full.accuracy
     with pytest.raises(ValueError, match="text must be what Audit"):
         gc.Audit.from_json("{}")
     with pytest.raises(ValueError, match=r"its format is 'gbm_constrained\.audit/1': audit the"):
         gc.Audit.from_json(text.replace("audit/2", "audit/1", 1))
+
+
+def test_json_of_older_versions_has_fewer_entries(full):
+    content = json.loads(full.to_json())
+    for name in ("metrics", "base_rates", "disparities", "provenance"):
+        del content[name]
+    old = gc.Audit.from_json(json.dumps(content))
+    assert old.base_rates.empty
+    assert old.disparities.empty
+    assert "Selection of groups" not in "".join(check_page(old.to_html()).texts)
 
 
 def test_json_of_infinite_values():

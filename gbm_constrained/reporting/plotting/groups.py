@@ -735,7 +735,9 @@ class GroupROCDisplay(style.Display):
         GroupROCDisplay
             The display itself.
         """
-        ax = style.get_axes(ax, (7.4, max(4.6, 0.7 + 0.33 * len(self.aucs))))
+        n, n_drawn = len(self.aucs), len(ax.get_lines()) if ax is not None else 0
+        below = 0.0 if self.allowed is None else 0.9 + 0.15 * n
+        ax = style.get_axes(ax, (7.4, max(4.6, 1.0 + 0.33 * n + below)))
         self.lines_ = []
         for i, record in enumerate(self.aucs.to_dict("records")):
             name, colour = str(record["group"]), style.COLOURS[i % len(style.COLOURS)]
@@ -754,14 +756,14 @@ class GroupROCDisplay(style.Display):
             dashes: Any = "-" if self.kind == "within" else (0, (4, 1.5))
             stroke = {"color": colour, "linestyle": dashes, "linewidth": 1.6}
             self.lines_ += ax.plot(curve["fpr"], curve["tpr"], label=label, **stroke)
-        ax.plot([0.0, 1.0], [0.0, 1.0], color=style.GREY, linewidth=0.8, linestyle=":")
+        if not n_drawn:
+            dotted = {"color": style.GREY, "linewidth": 0.8, "linestyle": ":"}
+            ax.plot([0.0, 1.0], [0.0, 1.0], **dotted, label="chance")
         ax.set_xlim(-0.01, 1.01)
         ax.set_ylim(-0.01, 1.01)
         title = f"AUC [{100 * self.level:g}% interval],\npositives / negatives"
-        ax.legend(
-            title=title, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False,
-            fontsize="small", title_fontsize="small", alignment="left",
-        )  # fmt: skip
+        small = {"fontsize": "small", "title_fontsize": "small", "alignment": "left"}
+        style.legend_beside(ax, title=title, **small)
         self._finish(ax, "false positive rate (fraction)", "true positive rate (fraction)")
         self.auc_ax_ = None if self.allowed is None else self._draw_aucs(ax, self.allowed)
         return self
@@ -769,7 +771,7 @@ class GroupROCDisplay(style.Display):
     def _draw_aucs(self, ax: Any, allowed: tuple[float, float]) -> Any:
         """Draw the AUCs of the groups and the band that the constraint allows."""
         n = len(self.aucs)
-        inset = ax.inset_axes([0.48, 0.1, 0.48, min(0.08 + 0.06 * n, 0.5)])
+        inset = ax.inset_axes([1.05, 0.0, 0.5, min(0.08 + 0.05 * n, 0.4)])  # Below the legend.
         for i, record in enumerate(self.aucs.to_dict("records")):
             colour = style.COLOURS[i % len(style.COLOURS)]
             inset.plot([record["low"], record["high"]], [i, i], color=colour, linewidth=1.6)
@@ -933,7 +935,6 @@ class ClassRecallsDisplay(style.Display):
             style.draw_rates(ax, at, table, "recall", *style.colour_and_marker(i), label=label)
         ax.set_yticks(np.arange(len(names)), names)
         ax.set_ylim(len(names) - 0.5, -0.5)
-        ax.set_xlim(-0.02, 1.02)
         style.legend_above(ax)
         self._finish(ax, "recall (fraction)", "")
         ax.grid(False, axis="y")
@@ -1006,6 +1007,7 @@ def plot_threshold_curve(
         **line,
     }
     ax.plot(1.0 - hits, false_alarms, label=label, **stroke)
+    style.legend_above(ax)
     ylabel = ax.get_ylabel() or "false alarm rate (fraction)"
     style.finish_axes(ax, ax.get_xlabel() or "miss rate (fraction)", ylabel)
     return ax
@@ -1082,7 +1084,7 @@ def plot_np_roc(
     alarms, hits, _ = roc_curve(is_positive, scores, drop_intermediate=False)
     empirical = {"linewidth": 1.2, "linestyle": ":", "label": f"{label}, empirical"}
     ax.plot(alarms, hits, color=colour, drawstyle="steps-post", **empirical)
-    ax.legend(loc="lower right", framealpha=0.9)
+    style.legend_above(ax)
     xlabel = "bound of the type I error (false positive rate)"
     style.finish_axes(ax, xlabel, "1 - type II error (true positive rate)")
     return ax

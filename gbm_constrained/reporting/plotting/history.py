@@ -97,13 +97,10 @@ def _line_style(j: int) -> dict[str, Any]:
     return {"color": colour, "marker": marker, "markersize": 4, "markevery": 0.1}
 
 
-def _place_legend(ax: Any, labels: Sequence[str]) -> tuple[Any, dict[str, Any]]:
-    """Get axes and the options of their legend, which goes beside the axes of a new figure."""
-    if ax is not None:
-        return style.get_axes(ax), {"framealpha": 0.9}
-    beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "frameon": False}
-    size = 5.7 + 0.085 * max(map(len, labels)), max(4.0, 0.5 + 0.21 * len(labels))
-    return style.get_axes(None, size), beside
+def _get_axes(ax: Any, labels: Sequence[str]) -> Any:
+    """Get the given axes, or new ones that have room for a legend beside them."""
+    longest = max(map(len, labels), default=0)
+    return style.get_axes(ax, (5.7 + 0.085 * longest, max(4.0, 0.5 + 0.21 * len(labels))))
 
 
 class ConstraintHistoryDisplay(_HistoryDisplay):
@@ -170,7 +167,8 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
         the last ones.
         """
         labels = self._labels(names)
-        ax, place = _place_legend(ax, [*labels, train_name, held_out_name, "bound"])
+        draw_legend = style.legend_beside if ax is None else style.legend_above
+        ax = _get_axes(ax, [*labels, train_name, held_out_name, "bound"])
         line_2d = style.matplotlib("lines").Line2D
         rounds = self.history["rounds"].to_numpy()
         rows = {
@@ -200,7 +198,7 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
             line_2d([], [], color=style.GREY, label=name, **s) for name, s in kinds.items()
         ]
         self._scale(ax)
-        ax.legend(handles=handles, **place)
+        draw_legend(ax, handles)
         name = "violation" if violation else "constrained values"
         if not violation and len(self.constraints) == 1:
             name = style.literal(style.split_constraint(self.constraints[0])[0])
@@ -211,13 +209,8 @@ class ConstraintHistoryDisplay(_HistoryDisplay):
         sizes = np.abs([self._column("bound", c) for c in self.constraints])
         sizes = sizes[sizes > 0]
         linear = float(sizes.min()) if sizes.size else 1e-2
-        drawn = np.concatenate([[0.0], *(line.get_ydata() for line in ax.get_lines())])
         ax.set_yscale("symlog", linthresh=linear, linscale=0.5)
-        # A line at zero stays in sight, and so do differences of rates below it; the limits stay
-        # automatic, for axes that several fits share.
-        bottom = min(-0.05 * linear, 1.05 * drawn[np.isfinite(drawn)].min())
-        ax.set_ylim(bottom=bottom, auto=True)
-        bottom, top = ax.get_ylim()[0], max(ax.get_ylim()[1], 0.0)
+        bottom, top = ax.get_ylim()  # They stay automatic, for axes that several fits share.
         furthest = max(top, -bottom, linear)
         decades = 10.0 ** np.arange(np.floor(np.log10(linear)), np.ceil(np.log10(furthest)) + 1)
 
@@ -289,7 +282,8 @@ class MultipliersDisplay(_HistoryDisplay):
             The display itself.
         """
         labels = self._labels(names)
-        ax, place = _place_legend(ax, labels) if legend else (style.get_axes(ax), {})
+        draw_legend = style.legend_beside if ax is None else style.legend_above
+        ax = _get_axes(ax, labels if legend else [])
         rounds = self.history["rounds"].to_numpy()
         self.lines_ = []
         for j, (constraint, label) in enumerate(zip(self.constraints, labels, strict=True)):
@@ -297,10 +291,11 @@ class MultipliersDisplay(_HistoryDisplay):
             self.lines_ += ax.plot(
                 rounds, multiplier, **_line_style(j), linewidth=1.8, label=label
             )
-        # A line at zero stays in sight; the top stays automatic, for axes that several fits share.
-        ax.set_ylim(bottom=-0.02 * ax.get_ylim()[1], auto=True)
+        # None is negative; the limits stay automatic, for axes that several fits share.
+        bottom, top = ax.get_ylim()
+        ax.set_ylim(bottom=max(bottom, -0.02 * top), auto=True)
         if legend:
-            ax.legend(**place)
+            draw_legend(ax)
         return self._finish(ax, self.step, "multiplier")
 
 
@@ -361,7 +356,7 @@ class BlackBoxHistoryDisplay(ReportDisplay):
             )
             ax.axhline(value, linestyle=stroke, color=colour, linewidth=1.2, label=name, zorder=1)
         style.count_across(ax)
-        style.legend_above(ax, 2)
+        style.legend_above(ax)
         return self._finish(ax, "iteration", "metric of the rows that choose")
 
 
@@ -414,7 +409,7 @@ class SurrogateTargetsDisplay(ReportDisplay):
             ax.plot(at[1:], self.history[f"target[{name}]"][1:], ":", color=colour)
         ax.plot([], [], ":", color=style.GREY, label="target")
         style.count_across(ax)
-        style.legend_above(ax, 2)
+        style.legend_above(ax)
         return self._finish(ax, "iteration", "surrogate (mean loss of training rows)")
 
 
@@ -457,12 +452,13 @@ class ModelParametersDisplay(ReportDisplay):
             of_model, beside = np.flatnonzero(~is_beside), np.flatnonzero(is_beside)
             at[beside] = of_model.size + np.arange(1, beside.size + 1) * len(table) / 30
             named = [*of_model[:: of_model.size // 6].tolist(), *beside.tolist()]
-        ax.vlines(at, table["before"], table["after"], color=style.GREY, linewidth=0.8, zorder=1)
+        change = {"color": style.GREY, "linewidth": 0.8, "zorder": 1, "label": "change"}
+        ax.vlines(at, table["before"], table["after"], **change)
         ax.plot(at, table["before"], "_", color=style.GREY, label="before")
         ax.plot(at, table["after"], ".", color=style.COLOURS[0], label="after")
         shown = [style.literal(style.shorten(names[i], 40)) for i in named]
         ax.set_xticks(at[named], shown, rotation=90, fontsize="small")
-        style.legend_above(ax, 2)
+        style.legend_above(ax)
         return self._finish(ax, "", "parameter")
 
 
@@ -523,7 +519,7 @@ class CertificateDisplay(ReportDisplay):
         objective = self.certificate["objective"].to_numpy(np.float64)
         ax.plot(x, objective, ".-", color=style.COLOURS[0], label="ramp objective")
         style.count_across(ax)
-        ax.legend(loc="upper right", frameon=False)
+        style.legend_above(ax)
         return self._finish(ax, over, "objective with penalty")
 
 
@@ -584,7 +580,7 @@ class MetricHistoryDisplay(ReportDisplay):
             # The first bounds are far beyond the range of a metric.
             ax.set_ylim(min(low, last - room), max(high, last + room))
         style.count_across(ax)
-        style.legend_above(ax, 3)
+        style.legend_above(ax)
         return self._finish(ax, "calls of the oracle", style.literal(self.name))
 
 
@@ -698,7 +694,7 @@ class AchievableRatesDisplay(ReportDisplay):
             found = self.rates.loc[of == name, [x, y]].to_numpy(np.float64)
             ax.plot(*found.T, marker, color=colour, markersize=8, label=label, zorder=3)
         self._draw_bound(ax, x, y)
-        ax.legend(framealpha=0.9)
+        style.legend_above(ax)
         return self._finish(ax, style.literal(x), style.literal(y))
 
     def _draw_bound(self, ax: Any, x: str, y: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +23,15 @@ from gbm_constrained.problem.functionals import Group
 # Okabe and Ito's palette differs for any colour vision. Tol's wine is in the place of its black,
 # which dark styles hide, and its yellow is left out, which light styles hide.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255")
+# The same colours for texts, whose contrast with white and with black is at least 4.5 to 1, as
+# WCAG 2.2 asks for (1.4.3). Amber itself has 2.3 to 1 on white.
+TEXT_COLOURS = dict(
+    zip(
+        COLOURS,
+        ("#107BB7", "#C35600", "#008763", "#A46186", "#9E6D00", "#3C7DA2", "#A85D82"),
+        strict=True,
+    )
+)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "0.45"
 APART = 0.22  # Distance between two models, where groups or classes are 1 apart.
@@ -114,9 +123,26 @@ def name_rows(names: Iterable[Any], sizes: Iterable[int]) -> list[str]:
     return [literal(f"{name} (n={n:,})") for name, n in zip(names, sizes, strict=True)]
 
 
-def legend_above(ax: Any, columns: int = 1) -> None:
-    """Put the legend above axes, on the right, where it hides no point and no name."""
-    ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, ncols=columns)
+def legend_above(ax: Any, handles: Sequence[Any] | None = None) -> None:
+    """Put the legend above axes, on the right, where it hides no point and no name.
+
+    It has as many columns as the width of the axes has room for.
+    """
+    handles = ax.get_legend_handles_labels()[0] if handles is None else handles
+    width = ax.get_window_extent().width / ax.figure.dpi  # in inches, of 12 characters each
+    longest = max((len(str(handle.get_label())) for handle in handles), default=0)
+    columns = max(1, int(12.0 * width) // (6 + longest))
+    ax.legend(
+        handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, ncols=columns
+    )
+
+
+def legend_beside(ax: Any, handles: Sequence[Any] | None = None, **options: Any) -> None:
+    """Put the legend on the right of axes of a figure that has room for it."""
+    handles = ax.get_legend_handles_labels()[0] if handles is None else handles
+    ax.legend(
+        handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, **options
+    )
 
 
 def count_across(ax: Any) -> None:
@@ -146,12 +172,13 @@ def split_constraint(constraint: str) -> tuple[str, str]:
 def find_unit(constraints: Iterable[str]) -> str:
     """Name the unit of printed expressions; empty where they have several units, or none.
 
-    Quotients of two rates have none.
+    Quotients of two rates have none, and means of numbers and costs have those of the data.
     """
     units = set()
     for constraint in constraints:
         outside = re.sub(r"\[.*?\]|\(.*?\)", "", split_constraint(constraint)[0] or constraint)
-        if " / " in outside or constraint.startswith("ratio("):
+        is_of_data = re.search(r"\b(mean_(loss|prediction|residual)|cost)\b", constraint)
+        if " / " in outside or constraint.startswith("ratio(") or is_of_data:
             units.add("")
         else:
             units.add(" (nats)" if "log_loss" in constraint else " (fraction)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any, Self
@@ -144,9 +145,9 @@ class TradeoffDisplay(style.Display):
             colour, marker = style.colour_and_marker(i)
             stroke = {"color": colour, "marker": marker, "linewidth": 1.4, "markersize": 6}
             stroke |= (styles or {}).get(str(name), {})
-            _draw_intervals(ax, points, x, y, stroke["color"])
-            ax.plot(points[x].to_numpy(), points[y].to_numpy(), label=style.literal(name) or None,
-                    **stroke)  # fmt: skip
+            _draw_intervals(ax, points, x, y, stroke["color"], "intervals" if i == 0 else None)
+            shown = style.literal(name) or "models"
+            ax.plot(points[x].to_numpy(), points[y].to_numpy(), label=shown, **stroke)
             if label is not None:
                 _draw_labels(ax, points[[x, y, label]], stroke["color"], is_second=i % 2 == 1)
         if plain is not None:
@@ -154,8 +155,8 @@ class TradeoffDisplay(style.Display):
             colour = ax.xaxis.label.get_color()  # Dark styles show it, too.
             ax.plot(*plain, color=colour, label="without the constraint", **cross)
         ax.margins(0.12)  # Room for the labels.
-        if any(not text.startswith("_") for text in ax.get_legend_handles_labels()[1]):
-            ax.legend(framealpha=0.9)
+        if len(ax.get_legend_handles_labels()[0]) > 1:  # One kind of points needs no name.
+            style.legend_above(ax)
         return self._finish(ax, self._name(x), self._name(y))
 
     def _bounded_expressions(self) -> pd.Series[str] | None:
@@ -168,7 +169,9 @@ class TradeoffDisplay(style.Display):
 
     def _name(self, column: str) -> str:
         """Write the name of an axis, with its unit."""
-        if column not in ("value", "accuracy", "auc", "r2"):
+        if column == "r2":
+            return "R\N{SUPERSCRIPT TWO}"
+        if column not in ("value", "accuracy", "auc"):
             return column
         rows = list(self.curve["rows"].dropna().unique()) if "rows" in self.curve else []
         where = f", {rows[0]}" if len(rows) == 1 else ""
@@ -217,12 +220,14 @@ def _draw_labels(ax: Any, points: pd.DataFrame, colour: Any, *, is_second: bool)
             ha="left" if is_second else "right",
             va="bottom" if is_above else "top",
             fontsize="small",
-            color=colour,
+            color=style.TEXT_COLOURS.get(colour, colour),
             path_effects=outline,
         )
 
 
-def _draw_intervals(ax: Any, points: pd.DataFrame, x: str, y: str, colour: Any) -> None:
+def _draw_intervals(
+    ax: Any, points: pd.DataFrame, x: str, y: str, colour: Any, label: str | None
+) -> None:
     """Draw the intervals of points as bars, where the table has them.
 
     Wins over no losses are infinite, and no bar reaches them.
@@ -237,7 +242,8 @@ def _draw_intervals(ax: Any, points: pd.DataFrame, x: str, y: str, colour: Any) 
             bars[bar] = np.where(np.isfinite(lengths), lengths, np.nan)
     if bars:
         thin = {"fmt": "none", "ecolor": colour, "elinewidth": 0.9, "alpha": 0.55}
-        ax.errorbar(points[x].to_numpy(), points[y].to_numpy(), **bars, **thin, zorder=1.5)
+        at = points[x].to_numpy(), points[y].to_numpy()
+        ax.errorbar(*at, **bars, **thin, zorder=1.5, label=label)
 
 
 # Verdicts differ by shape and by colour.
@@ -332,13 +338,25 @@ class ConstraintIntervalsDisplay(style.Display):
             The display itself.
         """
         n = len(self.frame)
-        ax = style.get_axes(ax, (7.2, 0.25 + 0.8 * n))
+        ax = style.get_axes(ax, (7.2, 0.5 + 0.8 * n))
         ax.set_axis_off()
         self.axes_ = []
         for i, record in enumerate(self.frame.to_dict("records")):
             inset = ax.inset_axes([0.0, 1.0 - (i + 0.68) / n, 1.0, 0.3 / n])
             _draw_interval(inset, record)
             self.axes_.append(inset)
+        line = functools.partial(style.matplotlib("lines").Line2D, [], [], color=style.GREY)
+        allowed = {"color": LOOKS["met"][0], "alpha": 0.15, "linewidth": 0}
+        handles = [
+            line(linestyle="none", marker="o", label="value"),
+            line(linewidth=6, alpha=0.5, label="interval"),
+            line(color=self.axes_[0].xaxis.label.get_color(), linewidth=1.8, label="bound"),
+            style.matplotlib("patches").Patch(**allowed, label="allowed side"),
+        ]
+        ax.legend(
+            handles=handles, loc="upper left", bbox_to_anchor=(0.0, 0.0), ncols=4, frameon=False,
+            fontsize="small",
+        )  # fmt: skip
         return self._keep(ax)
 
 
@@ -352,7 +370,8 @@ def _draw_interval(ax: Any, record: dict[Any, Any]) -> None:
     # A new figure has room for 92 characters of both.
     name = style.shorten(str(record["constraint"]), 92 - len(verdict))
     ax.set_title(style.literal(name), loc="left", fontsize="small", pad=3)
-    ax.set_title(verdict, loc="right", fontsize="small", pad=3, color=colour, fontweight="bold")
+    bold = {"color": style.TEXT_COLOURS[colour], "fontweight": "bold"}
+    ax.set_title(verdict, loc="right", fontsize="small", pad=3, **bold)
     # There is room on both sides, but none below zero for rates.
     known = [end for end in (value, low, high, bound) if math.isfinite(end)]
     room = 0.2 * (max(known) - min(known)) or 0.1 * abs(bound) or 0.01
@@ -407,24 +426,36 @@ def plot_periods(frame: pd.DataFrame, ax: Any = None) -> Any:
         )
     ax = style.get_axes(ax)
     parts = list(frame.groupby("constraint", sort=False))
+    ring = {"marker": "o", "markersize": 13, "fillstyle": "none", "linestyle": "none"}
+    band = {"alpha": 0.25, "linewidth": 8, "solid_capstyle": "butt"}
+    dashed = {"linestyle": "--", "linewidth": 1.0}
+    handles: list[Any] = []
     for i, (name, part) in enumerate(parts):  # The values of constraints are beside each other.
         colour, marker = style.colour_and_marker(i)
         at = (part["period"] + 0.06 * (i - (len(parts) - 1) / 2.0)).to_numpy()
         value = part["value"].to_numpy()
         ends = np.abs(part[["low", "high"]].to_numpy().T - value)
-        label = style.literal(name)
-        ax.errorbar(at, value, yerr=ends, color=colour, marker=marker, capsize=3, label=label)
+        bars = {"yerr": ends, "color": colour, "marker": marker, "capsize": 3}
+        handles.append(ax.errorbar(at, value, **bars, label=style.literal(name)))
         if np.isfinite(part["bound"].iloc[0]):  # A metric has none.
-            ax.axhline(part["bound"].iloc[0], color=colour, linestyle="--", linewidth=1.0)
+            ax.axhline(part["bound"].iloc[0], color=colour, **dashed)
         last = part.iloc[-1]
         if last["drifts"] is not pd.NA and last["drifts"]:
-            ax.plot(at[-1:], value[-1:], "o", markersize=13, color=colour, fillstyle="none")
-            band = {"color": colour, "alpha": 0.25, "linewidth": 8, "solid_capstyle": "butt"}
-            ax.plot([at[-1]] * 2, [last["expected_low"], last["expected_high"]], **band)
+            ax.plot(at[-1:], value[-1:], color=colour, **ring)
+            expected = [last["expected_low"], last["expected_high"]]
+            ax.plot([at[-1]] * 2, expected, color=colour, **band)
+    drifts = frame["drifts"].fillna(value=False).astype(bool).any()
+    for label, stroke, is_drawn in (
+        ("bound", dashed, np.isfinite(frame["bound"]).any()),
+        ("value that drifts", ring, drifts),
+        ("interval that earlier periods leave", band, drifts),
+    ):
+        if is_drawn:
+            handles += ax.plot([], [], color=style.GREY, label=label, **stroke)
     lasts = frame.drop_duplicates("period").set_index("period")["last"]
     ax.set_xticks(lasts.index, [str(last).removesuffix(" 00:00:00") for last in lasts])
     style.finish_axes(
         ax, "end of the period", "value" + style.find_unit(str(name) for name, _ in parts)
     )
-    ax.legend(fontsize="small")
+    style.legend_above(ax, handles)
     return ax

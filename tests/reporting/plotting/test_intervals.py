@@ -130,10 +130,11 @@ def test_values_and_bounds_are_those_of_the_table():
         (bars,) = drawn.lines[2]
         ends = np.array([segment[:, 1] for segment in bars.get_segments()])
         np.testing.assert_allclose(ends, part[["low", "high"]], atol=1e-12)
-    assert [line.get_ydata()[0] for line in ax.get_lines() if line.get_linestyle() == "--"] == [
-        0.2,
-        0.3,
-    ]
+    *bounds, named = (line for line in ax.get_lines() if line.get_linestyle() == "--")
+    assert [line.get_ydata()[0] for line in bounds] == [0.2, 0.3]
+    assert named.get_label() == "bound"
+    legend = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert legend == [*frame["constraint"].unique(), "bound"]
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["0", "1", "2", "3"]
 
 
@@ -141,8 +142,9 @@ def test_what_drifts_has_a_ring_and_the_expected_interval():
     frame = audited(drifts=True)
     assert frame["drifts"].dropna().all()
     plain, ax = plot_periods(audited(drifts=False)), plot_periods(frame)
-    assert len(ax.get_lines()) == len(plain.get_lines()) + 4
-    rings = [line for line in ax.get_lines() if line.get_fillstyle() == "none"]
+    assert len(ax.get_lines()) == len(plain.get_lines()) + 6
+    *rings, named = (line for line in ax.get_lines() if line.get_fillstyle() == "none")
+    assert named.get_label() == "value that drifts"
     last = frame.groupby("constraint", sort=False).tail(1)
     assert [line.get_ydata()[0] for line in rings] == last["value"].tolist()
 

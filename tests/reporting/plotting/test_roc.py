@@ -147,7 +147,8 @@ def test_both_kinds_share_axes(scored):
         GroupROCDisplay.from_predictions(
             y, scores, by="g", kind=kind, sensitive_features=columns, ax=ax
         )
-    assert len(labels(ax)) == 6
+    assert len(labels(ax)) == 7
+    assert labels(ax).count("chance") == 1
     assert {line.get_linestyle() for line in ax.get_lines()} == {"-", "--", ":"}
 
 

@@ -14,15 +14,19 @@ from matplotlib.colors import to_rgb
 import gbm_constrained as gc
 from gbm_constrained.plotting import (
     COLOURS,
+    CertificateDisplay,
     ConstraintHistoryDisplay,
     ConstraintIntervalsDisplay,
     GroupConfusionDisplay,
     GroupRatesDisplay,
+    GroupROCDisplay,
     MultipliersDisplay,
     TradeoffDisplay,
+    plot_np_roc,
     plot_threshold_curve,
     plot_tradeoff,
 )
+from gbm_constrained.reporting.plotting.style import TEXT_COLOURS
 
 
 @pytest.mark.parametrize(
@@ -40,13 +44,62 @@ def test_what_cannot_be_drawn_leaves_no_figure(draw, message):
     assert not plt.get_fignums()
 
 
-@pytest.mark.parametrize("background", ["white", "black"])
-def test_colours_are_seen_on_any_background(background):
-    """Their contrast, by relative luminance as in WCAG 2."""
-    rgb = np.array([to_rgb(colour) for colour in (*COLOURS, background)])
+def contrasts(colours, background):
+    """Contrasts with a background, by relative luminance as in WCAG 2."""
+    rgb = np.array([to_rgb(colour) for colour in (*colours, background)])
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     light = linear @ [0.2126, 0.7152, 0.0722] + 0.05
-    assert np.maximum(light[:-1] / light[-1], light[-1] / light[:-1]).min() > 2.0
+    return np.maximum(light[:-1] / light[-1], light[-1] / light[:-1])
+
+
+@pytest.mark.parametrize("background", ["white", "black"])
+def test_colours_are_seen_on_any_background(background):
+    assert contrasts(COLOURS, background).min() > 2.0
+
+
+@pytest.mark.parametrize("background", ["white", "black"])
+def test_texts_are_read_on_any_background(background):
+    assert set(TEXT_COLOURS) == set(COLOURS)
+    assert contrasts(TEXT_COLOURS.values(), background).min() >= 4.5
+
+
+def legends():
+    """Axes of each kind with a legend, drawn into given axes and into new ones."""
+    history = pd.DataFrame({"rounds": range(5), "value[fnr <= 0.1]": np.linspace(1.0, 0.0, 5)})
+    history["bound[fnr <= 0.1]"], history["multiplier[fnr <= 0.1]"] = 0.1, 0.5
+    y, scores = np.resize([0, 1, 1], 300), np.random.default_rng(0).random(300)
+    certificate = pd.DataFrame(
+        {"objective": [3.0, 1.0], "lower": [2.0, 0.9], "upper": [2.5, 1.0], "n_cuts": [1, 2]}
+    )
+    frame = pd.DataFrame({
+        "constraint": ["fnr <= 0.1"], "sense": "<=", "bound": 0.1, "value": 0.2, "low": 0.1,
+        "high": 0.3, "verdict": "missed",
+    })  # fmt: skip
+    groups = {"g": np.resize(["a", "b"], 300)}
+    return {
+        "history": ConstraintHistoryDisplay(history).plot,
+        "multipliers": MultipliersDisplay(history).plot,
+        "tradeoff": lambda ax: TradeoffDisplay(curve()).plot(ax, plain=(0.3, 0.9)),
+        "thresholds": lambda ax: plot_threshold_curve(y, scores, ax),
+        "np_roc": lambda ax: plot_np_roc(scores, None, y, ax=ax),
+        "certificate": CertificateDisplay(certificate).plot,
+        "intervals": ConstraintIntervalsDisplay(frame).plot,
+        "roc": lambda ax: GroupROCDisplay.from_predictions(
+            y, scores, sensitive_features=groups, ax=ax
+        ),
+    }
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("kind", list(legends()))
+def test_legends_lie_outside_of_the_axes(kind, is_new):
+    ax = None if is_new else plt.subplots(layout="constrained")[1]
+    drawn = legends()[kind](ax)
+    ax = getattr(drawn, "ax_", drawn)
+    ax.figure.canvas.draw()
+    legend, inside = ax.get_legend().get_window_extent(), ax.get_window_extent()
+    assert not inside.padded(-1.0).overlaps(legend)
+    assert ax.figure.bbox.padded(1.0).count_contains(legend.corners()) == 4  # nothing is cut
 
 
 def brightness(colour):

@@ -81,7 +81,7 @@ def test_tradeoff_draws_intervals_bounds_and_the_plain_model():
     horizontal, vertical = (c.get_segments() for c in ax.collections)
     np.testing.assert_allclose(horizontal[0], [[0.12, 0.9], [0.19, 0.9]])
     np.testing.assert_allclose(vertical[1], [[0.12, 0.87], [0.12, 0.89]])
-    assert labels(ax) == ["bounds", "without the constraint"]
+    assert labels(ax) == ["bounds", "models", "without the constraint", "intervals"]
     assert [text.get_text() for text in ax.texts] == ["0.2", "0.1"]
     ax = plot_tradeoff(curve()[["bound", "value", "accuracy"]], bound=None)
     assert not ax.collections
