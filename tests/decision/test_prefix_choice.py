@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import BOTH, RULES, margins_of
+from helpers import EITHER, RULES, margins_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import best_shift
@@ -234,7 +234,7 @@ def violation(shift, compiled):
     return np.maximum(compiled.rows_of(shift.functionals) - compiled.b, 0.0).sum()
 
 
-@BOTH
+@EITHER
 def test_the_threshold_is_the_best_on_pooled_scores(library, table, conclusions):
     """By trying all: the least error of those that miss no more than allowed."""
     X, y = table[0], table[1]["binary"]
@@ -257,7 +257,7 @@ def test_the_threshold_is_the_best_on_pooled_scores(library, table, conclusions)
     assert choice.error == pytest.approx(np.mean(~chosen))
 
 
-@BOTH
+@EITHER
 def test_best_is_a_prefix_by_unseen_rows(library, table, conclusions):
     """Of a few prefixes, each with its best threshold, that of least error; cut and shifted."""
     X, y = table[0], table[1]["binary"]

@@ -6,8 +6,8 @@ import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import pytest
-from drop_in_fits import BOOSTERS, EACH, PARITY, SLACK, apart, gap_of, make, rates_of, with_solver
-from helpers import quiet
+from drop_in_fits import EACH, PARITY, SLACK, apart, gap_of, make, rates_of, with_solver
+from helpers import EITHER, quiet
 from sklearn.metrics import log_loss as mean_log_loss
 
 import gbm_constrained as gc
@@ -146,7 +146,7 @@ def test_three_classes(library, problem):
         make(library, gc.gap(gc.tpr()) <= 0.1).fit(X, labels, sensitive_features=sex)
 
 
-@BOOSTERS
+@EITHER
 def test_early_stopping_and_the_held_out_gap(library, problem):
     """Held-out rows bring their own groups; the report is that of the best iteration."""
     X, y, sex = problem
@@ -242,7 +242,7 @@ def test_other_rows_leave_the_intercept_alone(library, options, problem):
     np.testing.assert_allclose(p, without.predict_proba(X)[:, 1], atol=1e-5)
 
 
-@BOOSTERS
+@EITHER
 def test_metrics_do_not_see_other_rows(library, problem, elsewhere):
     """What the parent records of an evaluation set is its own loss, the training rows' too."""
     X, y, _ = problem

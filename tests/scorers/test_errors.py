@@ -5,14 +5,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
-from estimator_fits import ALL, BOTH, EVERY, WHERE, make_lgb, make_xgb
+from estimator_fits import ALL, EITHER, EVERY, WHERE, make_lgb, make_xgb
 from sklearn.base import clone
 
 import gbm_constrained as gc
 from gbm_constrained.solvers import ABPP, AutoSolver
 
 
-@BOTH
+@EITHER
 def test_loss_form_of_error_bounds(make, binary):
     """The paper's form: the mean loss of the rows of an error rate e is at most e log 2."""
     X, y = binary
@@ -25,7 +25,7 @@ def test_loss_form_of_error_bounds(make, binary):
     assert np.mean(clf.predict(X)[y == 1] == 0) <= 0.2
 
 
-@BOTH
+@EITHER
 @WHERE
 def test_a_failed_fit_leaves_the_estimator_as_it_was(make, measure_on, binary):
     X, y = binary
@@ -39,7 +39,7 @@ def test_a_failed_fit_leaves_the_estimator_as_it_was(make, measure_on, binary):
     clf.fit(X, y)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("phase", ["measuring", "training"])
 def test_a_failed_refit_leaves_the_earlier_fit(make, phase, binary, several, tmp_path):
     """With other classes and columns: its attributes, its predictions and its file stay."""
@@ -64,7 +64,7 @@ def test_a_failed_refit_leaves_the_earlier_fit(make, phase, binary, several, tmp
 NAN_LABELS = np.where(np.arange(1500) % 7 == 0, np.nan, np.arange(1500) % 2)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(
     ("rules", "y", "arguments", "error", "message"),
     [
@@ -116,7 +116,7 @@ def test_bound_outside_the_unit_interval(bound):
         gc.fnr() <= bound  # noqa: B015
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
-from estimator_fits import ALL, BOTH, EVERY, WHERE, make_lgb, make_xgb
+from estimator_fits import ALL, EITHER, EVERY, WHERE, make_lgb, make_xgb
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -20,7 +20,7 @@ from gbm_constrained.scorers.xgboost.parameters import find_intercept
 from gbm_constrained.solvers import Reduction
 
 
-@BOTH
+@EITHER
 @WHERE
 def test_is_a_real_subclass_and_keeps_its_parameters(make, measure_on, binary):
     X, y = binary
@@ -41,7 +41,7 @@ def test_is_a_real_subclass_and_keeps_its_parameters(make, measure_on, binary):
     assert copy.set_params(constraints=[], max_depth=2).max_depth == 2
 
 
-@BOTH
+@EITHER
 def test_fitted_attributes(make, binary):
     X, y = binary
     frame = pd.DataFrame(X, columns=list("abcdef"))
@@ -77,7 +77,7 @@ def test_fitted_attributes(make, binary):
     assert clf.multipliers_.index.tolist() == ["fnr <= 0.2", "fpr <= 0.5"]
 
 
-@BOTH
+@EITHER
 def test_a_constraint_is_obeyed_on_the_training_rows(make, binary):
     X, y = binary
     plain = make([], n_estimators=60, max_depth=2).fit(X, y)
@@ -87,7 +87,7 @@ def test_a_constraint_is_obeyed_on_the_training_rows(make, binary):
     assert clf.constraint_report_.train_satisfied[0] == (clf.constraint_report_.train[0] <= 0.05)
 
 
-@BOTH
+@EITHER
 def test_long_steps_do_not_throw_frauds_about(make):
     """At learning rates near one, Newton steps of heavily weighed leaves go much too far."""
     frauds = load_credit(download=False)
@@ -98,7 +98,7 @@ def test_long_steps_do_not_throw_frauds_about(make):
     assert model.unseen_accuracy_.value >= 0.94
 
 
-@BOTH
+@EITHER
 def test_tighter_bounds_cost_false_alarms(make, binary):
     """Monotone effect of the bound."""
     X, y = binary
@@ -130,7 +130,7 @@ def test_integer_weights_equal_repeated_rows(binary):
     )
 
 
-@BOTH
+@EITHER
 @WHERE
 @pytest.mark.parametrize("container", [sparse.csr_matrix, sparse.csc_matrix, pd.DataFrame])
 def test_containers_give_the_same_model(make, container, measure_on, binary):
@@ -148,7 +148,7 @@ def test_containers_give_the_same_model(make, container, measure_on, binary):
     np.testing.assert_allclose(other.predict_proba(given), dense.predict_proba(X), atol=1e-6)
 
 
-@BOTH
+@EITHER
 def test_masks_and_losses(make, binary):
     X, y = binary
     mask = X[:, 5] > 0.5
@@ -177,7 +177,7 @@ def test_what_lightgbm_warns_of_is_said_once(measure_on, binary):
     assert clf.get_params()["application"] == clf.objective_ == "binary"
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(
     "options",
     [
@@ -220,7 +220,7 @@ def test_what_xgboost_warns_of_is_said_once(verbosity, binary):
     assert len(said) == 1
 
 
-@BOTH
+@EITHER
 def test_a_learning_rate_may_be_a_text(make, binary):
     """As in the parents, which hand their parameters on as texts."""
     X, y = binary

@@ -11,8 +11,8 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
-from drop_in_fits import BOOSTERS, EACH, PARITY, SLACK, WHERE, counted, gap_of, make, with_solver
-from helpers import quiet
+from drop_in_fits import EACH, PARITY, SLACK, WHERE, counted, gap_of, make, with_solver
+from helpers import EITHER, quiet
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
@@ -115,7 +115,7 @@ def test_multipliers_are_of_linear_rows(library, problem):
         warm.fit(X, y, sensitive_features={"sex": sex})
 
 
-@BOOSTERS
+@EITHER
 def test_history_is_of_the_ensemble_as_it_grew(library, problem):
     """Rates after r rounds are those of the first r rounds of the returned booster."""
     X, y, sex = problem
