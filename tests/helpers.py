@@ -31,6 +31,18 @@ def in_turn(name, values, ids=None):
 
 
 EITHER = in_turn("library", list(CLASSIFIERS))
+
+
+def alternate(name, cases):
+    """Parametrise a test by cases, each with the library whose turn it is; the others are slow."""
+    pairs = [
+        pytest.param(library, case, marks=[pytest.mark.slow] * ((i + j) % 2))
+        for i, case in enumerate(cases)
+        for j, library in enumerate(CLASSIFIERS)
+    ]
+    return pytest.mark.parametrize(("library", name), pairs)
+
+
 KINDS = pytest.mark.parametrize("kind", ["binary", "several"])
 # A shift can always meet them, so that no prefix is taken instead of the whole ensemble.
 RULES = {"binary": [gc.fnr() <= 0.1], "several": [gc.class_error(2) <= 0.2]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import EITHER
+from helpers import EITHER, alternate
 
 import gbm_constrained as gc
 from gbm_constrained.metrics import f1_macro, g_mean, metric
@@ -50,8 +50,7 @@ def value(model, rule):
     return report.frame.loc[0, "value"]
 
 
-@EITHER
-@pytest.mark.parametrize("name", RULES)
+@alternate("name", RULES)
 def test_rules_hold_on_unseen_rows_that_the_plain_model_violates(library, name):
     rule = RULES[name]
     plain = CLASSIFIERS[library](constraints=[]).fit(TRAIN[0], TRAIN[1])

@@ -125,7 +125,7 @@ ROUNDS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[0, 1])
+@pytest.fixture(scope="module", params=[0, pytest.param(1, marks=pytest.mark.slow)])
 def split(request):
     """Adult with its texts as codes: features, labels and sexes of training and test rows."""
     data = load_adult(download=False)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
-from helpers import CLASSIFIERS, EITHER, interrupt, quiet
+from helpers import CLASSIFIERS, EITHER, alternate, interrupt, quiet
 
 import gbm_constrained as gc
 
@@ -162,8 +162,7 @@ def assert_same(one, other):
     assert one.feasibility_.cost == other.feasibility_.cost
 
 
-@EITHER
-@pytest.mark.parametrize("case", CASES)
+@alternate("case", CASES)
 def test_resumed_is_the_uninterrupted_model(library, case, path, grown):
     """Interrupted after the first and the last pass: saved passes are not grown again."""
     seen, again = [], []
