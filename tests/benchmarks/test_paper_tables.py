@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import EITHER
 
 pytest.importorskip("matplotlib", reason="the benchmark draws figures")
 import paper_report
@@ -91,7 +92,7 @@ def test_splits_are_those_of_the_number_or_the_original_one(table, fair):
     assert fair.split(0).X.equals(fair.split(1).X)
 
 
-@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+@EITHER
 def test_every_model_of_ours_decides_and_the_tables_are_drawn(
     table, fair, library, tmp_path, capsys
 ):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scale
+from helpers import EITHER
 
 
 def test_the_slope_of_a_power_law_is_its_exponent():
@@ -35,7 +36,7 @@ def test_points_without_added_time_are_left_out_and_two_are_no_line():
 
 
 @pytest.mark.parametrize("inputs", ["dense", "sparse", "categorical"])
-@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+@EITHER
 def test_a_fit_tells_what_it_took(library, inputs):
     """Each kind of input is fitted; rules on subsets of three classes are at work."""
     case = scale.Case(library, 2000, 6, 3, inputs, "subsets", 3, rounds=4, jobs=1)
@@ -45,7 +46,7 @@ def test_a_fit_tells_what_it_took(library, inputs):
     assert found["active"] > 0
 
 
-@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+@EITHER
 def test_gaps_of_groups_are_measured_out_of_fold(library):
     case = scale.Case(library, 2000, 6, rules="groups", constraints=4, rounds=4, jobs=1)
     model, X, y, further = scale.prepared(case, constrained=True)

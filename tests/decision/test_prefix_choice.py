@@ -347,7 +347,7 @@ def brute_force(objectives, violations, errors, price, weights, is_strict):
     return min(kept, key=lambda c: merits[c])
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(derandomize=True, deadline=None, max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     n=st.integers(1, 8),
@@ -401,7 +401,7 @@ def test_the_first_of_equals_is_chosen():
     assert choose(np.full(3, np.nan), np.zeros((3, 1)), np.zeros(1)) == 0
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(derandomize=True, deadline=None, max_examples=60)
 @given(seed=st.integers(0, 10**6), n=st.integers(1, 8), m=st.integers(0, 4))
 def test_no_candidate_beats_the_choice_without_being_worse_in_strict_rows(seed, n, m):
     rng = np.random.default_rng(seed)

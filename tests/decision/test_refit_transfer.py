@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import CLASSIFIERS, EITHER, margins_of
+from helpers import CLASSIFIERS, EITHER, in_turn, margins_of
 from hypothesis import given
 from hypothesis import strategies as st
 from references import draw_decisions_of_folds
@@ -326,7 +326,7 @@ def test_what_is_broken_on_training_rows_beyond_chance():
     assert found[60][0]
 
 
-@pytest.mark.parametrize("library", CLASSES)
+@in_turn("library", CLASSES)
 def test_a_model_unlike_its_folds_is_warned_of(library):
     """Leaves of so many rows that three quarters of them cannot be split, and all can."""
     rng = np.random.default_rng(3)
@@ -372,7 +372,7 @@ def test_prefixes_are_held_against_training_rows_as_well(seed, refuted):
     assert bool(clf.feasibility_.refuted) == refuted
 
 
-@pytest.mark.parametrize("library", [gc.ConstrainedLGBMClassifier, gc.ConstrainedXGBClassifier])
+@in_turn("library", CLASSES)
 def test_gaps_of_error_rates_that_the_training_rows_refute(library):
     """A fit that holds is not refuted; evidence of its training rows puts the verdict in doubt."""
     rng = np.random.default_rng(0)
@@ -425,7 +425,7 @@ def test_what_training_rows_say_of_gaps_of_error_rates():
 # --- scores in few clumps, and memorised labels -------------------------------------------------
 
 
-@pytest.mark.parametrize("library", CLASSES)
+@in_turn("library", CLASSES)
 def test_selection_rates_are_held_against_training_rows(library):
     """Four scores: the threshold falls among those that boosters of folds give to one of them."""
     rng = np.random.default_rng(2)

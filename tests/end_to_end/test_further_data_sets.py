@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import quiet
+from helpers import EITHER, quiet
 from scipy import sparse
 from sklearn.metrics import log_loss as mean_log_loss
 
@@ -93,7 +93,7 @@ def test_a_constraint_on_other_rows_changes_the_fit(problem, library, form):
     np.testing.assert_allclose(model.history_.error.iloc[-1], trained_error, atol=0.002)
 
 
-@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+@EITHER
 def test_rules_on_other_rows_are_met_by_rows_of_these_that_are_held_out(problem, library):
     """Data sets are split into folds as the training rows are; their rates are out of fold."""
     features, y, monitor, (egregious, labels) = problem
@@ -194,7 +194,7 @@ def test_a_fit_names_what_is_wrong_with_data_sets(problem, library):
         fit([selection_rate(on=on) <= 0.1], datasets={"monitor": monitor[:, 0]})
 
 
-@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+@EITHER
 def test_on_evaluation_rows_a_data_set_has_no_value(problem, library):
     features, y, monitor, _ = problem
     rules = [selection_rate(on=dataset("monitor")) <= 0.2, fnr() <= 0.9]

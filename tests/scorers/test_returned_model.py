@@ -128,8 +128,7 @@ def assert_attributes_of_the_model(library, model, *, stopped):
         assert rounds_of(booster_of(again)) == kept
 
 
-@BOTH
-@KINDS
+@alternate("kind", ["binary", "several"])
 @pytest.mark.parametrize(
     ("on", "measure_on"),
     [("metric", gc.CrossFit(2)), ("constraints", "holdout"), ("both", "train")],

@@ -58,6 +58,9 @@ LGB_OPTIONS = {
     "no_average": {"boost_from_average": False},
     "quantized": {"use_quantized_grad": True},
 }
+UNSEEN = pytest.mark.parametrize(
+    ("kind", "measure_on"), [("binary", "crossfit"), ("several", "holdout")]
+)
 
 
 def xgb_structure(model):
@@ -92,8 +95,7 @@ def test_inputs(library, name, kind, request):
     compare(plain, constrained, X, y, fit_arguments, 2e-7 if library == "xgboost" else 1e-12)
 
 
-@pytest.mark.parametrize("measure_on", ["holdout", "crossfit"])
-@pytest.mark.parametrize("kind", ["binary", "several"])
+@UNSEEN
 @pytest.mark.parametrize("name", ["numpy", "categories", "missing", "sparse", "weights"])
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
 def test_inputs_where_rates_are_measured_on_unseen_rows(library, name, kind, measure_on, request):
@@ -107,8 +109,7 @@ def test_inputs_where_rates_are_measured_on_unseen_rows(library, name, kind, mea
     assert not constrained.shift_.any()
 
 
-@pytest.mark.parametrize("measure_on", ["holdout", "crossfit"])
-@pytest.mark.parametrize("kind", ["binary", "several"])
+@UNSEEN
 @pytest.mark.parametrize(
     ("library", "name"),
     [
@@ -145,8 +146,14 @@ def test_a_rate_of_one_does_not_exceed_one_by_rounding(library, rate, measure_on
     assert not constrained.history_.filter(like="multiplier").to_numpy().any()
 
 
-@pytest.mark.parametrize("measure_on", ["train", "holdout", "crossfit"])
-@pytest.mark.parametrize("source", [np.random.RandomState, np.random.default_rng])
+@pytest.mark.parametrize(
+    ("source", "measure_on"),
+    [
+        (np.random.RandomState, "train"),
+        (np.random.RandomState, "crossfit"),
+        (np.random.default_rng, "holdout"),
+    ],
+)
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
 def test_a_source_of_randomness_is_left_to_the_library(library, source, measure_on, binary):
     """Splits and boosters besides draw nothing from it."""
