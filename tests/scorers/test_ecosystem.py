@@ -259,31 +259,6 @@ def ended(library, how, X, y):
 
 @EITHER
 @pytest.mark.parametrize("how", list(EARLY))
-def test_onnx(library, how, binary):
-    """The booster's file gives the same probabilities and decisions in another runtime."""
-    tools = pytest.importorskip("onnxmltools", reason=f"onnxmltools {EXTRA}")
-    runtime = pytest.importorskip("onnxruntime", reason=f"onnxruntime {EXTRA}")
-    from onnxmltools.convert.common.data_types import FloatTensorType
-
-    X, y = binary
-    X = X.astype(np.float32)
-    model = ended(library, how, X, y)
-    convert = tools.convert_xgboost if library == "xgboost" else tools.convert_lightgbm
-    given = {"initial_types": [("rows", FloatTensorType([None, X.shape[1]]))]}
-    if library == "lightgbm":
-        given["zipmap"] = False
-    converted = convert(booster_of(model), **given)
-    session = runtime.InferenceSession(
-        converted.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    label, probability = session.run(None, {"rows": X})
-    np.testing.assert_allclose(probability, model.predict_proba(X), rtol=0, atol=1e-5)
-    near = np.abs(model.predict_proba(X)[:, 1] - 0.5) < 1e-5
-    np.testing.assert_array_equal(label[~near], model.predict(X)[~near])
-
-
-@EITHER
-@pytest.mark.parametrize("how", list(EARLY))
 def test_treelite(library, how, binary):
     treelite = pytest.importorskip("treelite", reason=f"treelite {EXTRA}")
     X, y = binary

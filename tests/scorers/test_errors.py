@@ -72,7 +72,6 @@ NAN_LABELS = np.where(np.arange(1500) % 7 == 0, np.nan, np.arange(1500) % 2)
         ([gc.error_rate(on=np.zeros(1500, bool)) <= 0.1], None, {}, ValueError, "no rows"),
         ([gc.error_rate(on=np.ones(3, bool)) <= 0.1], None, {}, ValueError, "3 rows.*1500"),
         ([gc.fnr() <= 0.1], NAN_LABELS, {}, ValueError, "missing values.*row 0"),
-        ([gc.fnr() <= 0.1], np.zeros(1500), {}, ValueError, "one class only"),
         ([gc.fnr() <= 0.1], np.zeros((1500, 2)), {}, ValueError, "one-dimensional"),
         ([gc.fnr() <= 0.1], None, {"sample_weight": np.ones(7)}, ValueError, "1500 rows"),
         ([gc.fnr() <= 0.1], None, {"sample_weight": -np.ones(1500)}, ValueError, "non-negative"),
@@ -87,17 +86,8 @@ NAN_LABELS = np.where(np.arange(1500) % 7 == 0, np.nan, np.arange(1500) % 2)
             "fnr.*weight is zero",
         ),
         ([0.1], None, {}, TypeError, "not a constraint"),
-        (
-            iter([gc.fnr() <= 0.1]),
-            None,
-            {},
-            TypeError,
-            "is empty once it has been read: give a li",
-        ),
         (["fnr <= 0.1"], None, {}, TypeError, "not a constraint.*parse_constraint"),
-        ("fnr <= 0.1", None, {}, TypeError, "sequence of constraints.*parse_constraint"),
         ([gc.fnr() == 0.1], None, {}, TypeError, "holds False.*made by <= and >="),
-        ([gc.fnr()], None, {}, TypeError, "bound a rate"),
     ],
 )
 def test_errors_before_training(make, rules, y, arguments, error, message, binary, monkeypatch):

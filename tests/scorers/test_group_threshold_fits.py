@@ -53,16 +53,6 @@ def plain_decisions(model, X):
 
 
 @EITHER
-def test_the_plain_library_decides_alike(library, table):
-    X, y = table
-    model = make(library).fit(X, y)
-    assert model.group_shifts_["shift"].nunique() == 2
-    assert list(model.group_shifts_["sex"]) == ["F", "M"]
-    np.testing.assert_array_equal(model.predict(X), plain_decisions(model, X))
-    assert model.group_shifts_["rows"].tolist() == X["sex"].value_counts()[["F", "M"]].tolist()
-
-
-@EITHER
 def test_better_than_with_a_common_threshold(library, table):
     """Held-out rows of both fits are the same, and the group is of help here.
 

@@ -482,15 +482,6 @@ def test_the_line_in_a_lightgbm_file_disturbs_no_reader(problem, tmp_path):
     assert "=" not in line[0]  # Simple readers split lines there.
 
 
-def test_treelite_reads_a_lightgbm_file(problem, tmp_path):
-    fitted = fit_small("lightgbm", problem)
-    treelite = pytest.importorskip("treelite", reason="treelite is not installed")
-    X, path = problem[0], tmp_path / "model.txt"
-    fitted.save_model(path)
-    p = treelite.gtil.predict(treelite.frontend.load_lightgbm_model(path), X.to_numpy())
-    np.testing.assert_allclose(np.ravel(p), fitted.booster_.predict(X), atol=1e-6)
-
-
 @BOTH
 def test_a_file_that_a_plain_library_wrote_anew_is_loaded(library, problem, fitted, tmp_path):
     """XGBoost carries the note on, beside what else changes; LightGBM leaves it out."""
