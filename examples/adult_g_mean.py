@@ -27,7 +27,7 @@ X, y, groups = adult.data.drop(columns="sex"), adult.target, adult.sensitive_fea
 # -----
 # Boosters of the pair of label and sex estimate the probability of the group, so that the decision
 # weighs both groups without knowing which one a person is in.
-parameters = {"n_estimators": 60, "num_leaves": 15, "verbose": -1, "n_jobs": 1}
+parameters = {"n_estimators": 30, "num_leaves": 15, "verbose": -1, "n_jobs": 1}
 constraint = gc.gap(gc.tpr(), by="sex") <= 0.05
 plain = LGBMClassifier(**parameters).fit(X[train], y[train])
 balanced = gc.ConstrainedLGBMClassifier(maximize=g_mean(), **parameters)

@@ -171,7 +171,7 @@ def depends_on_setting(estimator, check):
     """Whether a check is of use for an estimator: all are for a gap of groups."""
     constraint = "".join(map(str, estimator.constraints))
     is_gap = constraint.startswith(("gap(selection_rate", "gap(mean_prediction"))
-    return is_gap or check.func.__name__ in OF_EACH_SETTING
+    return is_gap or (check.func.__name__ in OF_EACH_SETTING and not check.keywords)
 
 
 def estimators():

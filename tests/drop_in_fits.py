@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import in_turn
 from sklearn.metrics import f1_score, precision_score
 
 import gbm_constrained as gc
@@ -16,14 +17,14 @@ CLASSIFIERS = {
     "logistic": gc.ConstrainedLogisticRegression,
 }
 DEFAULTS = {
-    "xgboost": {"n_estimators": 100, "max_depth": 2, "n_jobs": 1, "measure_on": "train"},
+    "xgboost": {"n_estimators": 40, "max_depth": 2, "n_jobs": 1, "measure_on": "train"},
     "lightgbm": {
-        "n_estimators": 100, "num_leaves": 4, "learning_rate": 0.3, "n_jobs": 1, "verbose": -1,
+        "n_estimators": 40, "num_leaves": 4, "learning_rate": 0.3, "n_jobs": 1, "verbose": -1,
         "measure_on": "train",
     },
     "logistic": {"n_iterations": 80},
 }  # fmt: skip
-EACH = pytest.mark.parametrize("library", list(CLASSIFIERS))
+ANY = in_turn("library", list(CLASSIFIERS))
 BOOSTERS = pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
 # Boosters also where the default says: on rows that the trees have not seen.
 WHERE = pytest.mark.parametrize(

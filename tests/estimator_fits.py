@@ -1,6 +1,7 @@
 """Classifiers of few rounds for tests of both libraries."""
 
 import pytest
+from helpers import in_turn
 
 import gbm_constrained as gc
 from gbm_constrained.linear_model.logistic_regression import ConstrainedLogisticRegression
@@ -24,6 +25,7 @@ def make_lgb(constraints, **options):
 
 
 BOTH = pytest.mark.parametrize("make", [make_xgb, make_lgb], ids=["xgboost", "lightgbm"])
+EITHER = in_turn("make", [make_xgb, make_lgb], ids=["xgboost", "lightgbm"])
 # On training rows, and where the default says: on rows that the trees have not seen.
 WHERE = pytest.mark.parametrize("measure_on", ["train", "auto"])
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from helpers import in_turn
 
 from gbm_constrained import ConstrainedLGBMClassifier, ConstrainedXGBClassifier
 
 OPTIONS = (
     "measure_on", "iterate", "guarantee", "early_stopping_on", "early_stopping_rounds",
 )  # fmt: skip
+BOOSTER = in_turn("booster", ["lightgbm", "xgboost"])
 
 
 def problem(n=600):

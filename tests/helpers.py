@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import lightgbm as lgb
 import pytest
 import xgboost as xgb
@@ -11,6 +13,36 @@ import gbm_constrained as gc
 PARENTS = {"xgboost": xgb.XGBClassifier, "lightgbm": lgb.LGBMClassifier}
 CLASSIFIERS = {"xgboost": gc.ConstrainedXGBClassifier, "lightgbm": gc.ConstrainedLGBMClassifier}
 BOTH = pytest.mark.parametrize("library", list(CLASSIFIERS))
+
+
+def in_turn(name, values, ids=None):
+    """Parametrise tests of code that all values share: the name of a test says whose turn it is.
+
+    The other values are slow.
+    """
+
+    def decorate(test):
+        turn = zlib.crc32(test.__name__.encode()) % len(values)
+        slow = pytest.mark.slow
+        given = [v if i == turn else pytest.param(v, marks=slow) for i, v in enumerate(values)]
+        return pytest.mark.parametrize(name, given, ids=ids)(test)
+
+    return decorate
+
+
+EITHER = in_turn("library", list(CLASSIFIERS))
+
+
+def alternate(name, cases):
+    """Parametrise a test by cases, each with the library whose turn it is; the others are slow."""
+    pairs = [
+        pytest.param(library, case, marks=[pytest.mark.slow] * ((i + j) % 2))
+        for i, case in enumerate(cases)
+        for j, library in enumerate(CLASSIFIERS)
+    ]
+    return pytest.mark.parametrize(("library", name), pairs)
+
+
 KINDS = pytest.mark.parametrize("kind", ["binary", "several"])
 # A shift can always meet them, so that no prefix is taken instead of the whole ensemble.
 RULES = {"binary": [gc.fnr() <= 0.1], "several": [gc.class_error(2) <= 0.2]}

@@ -111,6 +111,7 @@ def test_mlflow_saves_in_its_default_format(library, kind, tmp_path):
     flavour = pytest.importorskip(f"mlflow.{library}")
     model = fit(library, kind)
     options = {"skops_trusted_types": TRUSTED_TYPES} if library == "lightgbm" else {}
+    options["pip_requirements"] = [library]  # MLflow would start a process to find them.
     flavour.save_model(model, str(tmp_path / "model"), **options)
     loaded = flavour.load_model(str(tmp_path / "model"))
     assert_same(loaded, model)

@@ -61,6 +61,7 @@ def test_rates_of_a_model_by_hand():
     assert found["gap_error"] == pytest.approx(np.sqrt(2 / 9 / 3))
 
 
+@pytest.mark.slow
 def test_two_processes_agree_with_one_on_few_values():
     X = (TABLE.X * 2).round()
     table = benchmark.Table(X, TABLE.y, TABLE.group)

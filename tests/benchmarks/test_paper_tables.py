@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from types import SimpleNamespace
-
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import EITHER
 
 pytest.importorskip("matplotlib", reason="the benchmark draws figures")
 import paper_report
@@ -94,37 +92,7 @@ def test_splits_are_those_of_the_number_or_the_original_one(table, fair):
     assert fair.split(0).X.equals(fair.split(1).X)
 
 
-def test_a_run_goes_on_where_it_was_stopped(table, tmp_path):
-    calls = []
-
-    def model(table, split, number):
-        calls.append(number)
-        if number == 2:
-            raise RuntimeError("no, thanks")
-        return split.y, np.zeros_like(split.y_test)
-
-    models = {("lightgbm", "some, model"): model}
-    lines = list(run(table, models, range(2), tmp_path))
-    assert [line.split(";")[0] for line in lines] == [
-        "dry_bean: set 0, 1 models", "dry_bean: set 1, 1 models"
-    ]  # fmt: skip
-    (path,) = tmp_path.iterdir()
-    whole = path.read_text()
-    path.write_text(whole[:-5])  # killed while it wrote the row of set 1
-    list(run(table, models, range(3), tmp_path))
-    assert calls == [0, 1, 1, 2]
-    assert not list(run(table, models, range(3), tmp_path))
-    rows = pd.read_csv(path)
-    assert rows["set"].tolist() == [0, 1, 2]
-    assert rows["failure"].tolist()[2] == "RuntimeError: no, thanks"
-    split = table.split(1)
-    assert rows.loc[1, "accuracy"] == pytest.approx(np.mean(split.y_test == 0))
-    assert rows.loc[1, "train_violation"] == 0
-    shown = paper_report.summary(paper_report.results(tmp_path)).iloc[0]
-    assert (shown["sets"], shown["failed"]) == (2, 1)
-
-
-@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+@EITHER
 def test_every_model_of_ours_decides_and_the_tables_are_drawn(
     table, fair, library, tmp_path, capsys
 ):
@@ -151,49 +119,3 @@ def test_every_model_of_ours_decides_and_the_tables_are_drawn(
     assert f"{accuracy:.2f}" in printed
     assert (tmp_path / "figure_1.png").stat().st_size > 10_000
     assert (tmp_path / "figure_2.png").exists()
-
-
-def test_models_can_be_named_by_how_they_begin(table):
-    args = SimpleNamespace(jobs=1, bounds=[0.1, 0.2], iterate="last", fairgbm_python=None)
-    args.models = None
-    names = {name for _, name in paper_tables.models_of(table, ("xgboost",), args)}
-    assert {"plain", "paper", "recommended 0.1", "npmc-cx"} < names
-    args.models = ["plain", "recommended"]
-    assert set(paper_tables.models_of(table, ("xgboost",), args)) == {
-        ("xgboost", "plain"), ("xgboost", "recommended 0.1"), ("xgboost", "recommended 0.2")
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(("option", "least"), [("--sets", 1), ("--first", 0), ("--bounds", 0)])
-def test_numbers_below_their_limits_are_refused(option, least, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["paper_tables.py", option, str(least - 1)])
-    monkeypatch.setattr(paper_tables, "models_of", pytest.fail)  # nothing is run or written
-    with pytest.raises(SystemExit):
-        paper_tables.main()
-    said = f"argument {option}: must be {least} or more, got {least - 1}\n"
-    assert capsys.readouterr().err.endswith(said)
-
-
-def test_commits_of_digits_are_named(tmp_path, capsys):
-    row = {"table": "adult", "library": "xgboost", "model": "plain", "set": 0, "accuracy": 0.5}
-    row |= dict.fromkeys(("violation", "train_violation", "seconds", "cpu_seconds"), 0.1)
-    for commit in ("0123456", "abc1234"):
-        run = pd.DataFrame([row | {"failure": None, "commit": commit}])
-        run.to_csv(tmp_path / f"run-{commit}.csv", index=False)
-    paper_report.report(tmp_path, tmp_path)
-    assert "Commits of these runs: 0123456, abc1234" in capsys.readouterr().out
-
-
-def test_tables_of_which_every_fit_failed_are_reported_and_not_drawn(tmp_path, capsys):
-    row = {"table": "adult", "library": "xgboost", "model": "plain", "set": 0}
-    row |= dict.fromkeys(("accuracy", "violation", "train_violation", "seconds", "cpu_seconds"))
-    run = pd.DataFrame([row | {"failure": "ValueError: no", "commit": "abc"}])
-    run.to_csv(tmp_path / "run-adult.csv", index=False)
-    paper_report.report(tmp_path, tmp_path)
-    assert "failed: ValueError: no" in capsys.readouterr().out
-    assert not list(tmp_path.glob("*.png"))
-
-
-def test_no_results_is_said(tmp_path):
-    with pytest.raises(SystemExit, match="has no results"):
-        paper_report.report(tmp_path, tmp_path)

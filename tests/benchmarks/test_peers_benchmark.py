@@ -1,29 +1,16 @@
 """Figures of the benchmark of peers on cases made by hand, and options; no peer, no network."""
 
-import csv
-import re
-import sys
-from pathlib import Path
-
-import guarantees
 import numpy as np
 import pandas as pd
-import paper_tables
 import peers
 import pytest
-import rates
-import scale
-import training
-import unseen
 from data_sets import encoded
 from hypothesis import given
 from hypothesis import strategies as st
 from peer_runs import report
-from peer_runs.catalogue import DATA, PEERS, split_of
-from peer_runs.methods import GAP_RULES, TASKS, counts, rule_of, value
+from peer_runs.catalogue import DATA, split_of
+from peer_runs.methods import GAP_RULES, counts, rule_of, value
 from peer_runs.report import accuracy_at, envelope, hypervolume, jackknife_interval
-from peers import PINS, python_of
-from result_file import ResultFile
 
 # Group 0: labels 0 0 1 1, decisions 1 0 1 1; group 1: labels 0 0 1 1, decisions 0 0 0 1.
 Y = np.array([0, 0, 1, 1, 0, 0, 1, 1])
@@ -230,17 +217,6 @@ def test_promises_count_bounds_that_bind():
 # --- what is run ------------------------------------------------------------------------------
 
 
-def test_every_peer_has_its_files():
-    for peer in PEERS.values():
-        module, name = peer.method.split(".")
-        assert f"class {name}" in (PINS / f"{module}.py").read_text()
-        assert set(peer.tasks) <= set(TASKS)
-        if peer.environment:
-            pins = (PINS / f"requirements-{peer.environment}.txt").read_text().split()
-            assert pins
-            assert all("==" in pin for pin in pins)
-
-
 def test_levels_are_among_the_bounds():
     for data in DATA.values():
         for n in (3, 4, 8):
@@ -250,65 +226,6 @@ def test_levels_are_among_the_bounds():
     bounds = peers.bounds_of("fpr_gap", DATA["adult"], {"fpr_gap": 0.05}, 8)
     assert bounds == (0.0, 0.0025, 0.005, 0.01, 0.0175, 0.025, 0.035, 0.045)
     assert peers.bounds_of("fpr_gap", DATA["adult"], {"fpr_gap": 0.1}, 2) == (0.0, 0.09)
-
-
-def test_quick_leaves_the_options_that_are_given(monkeypatch):
-    given = ["--data", "adult", "--splits", "1", "--trees", "7", "--results", "mine.csv"]
-    for quick, rest in ((["--quick"], peers.QUICK), ([], peers.WHOLE)):
-        monkeypatch.setattr(sys, "argv", ["peers.py", *quick])
-        assert vars(peers.arguments()).items() >= rest.items()
-        monkeypatch.setattr(sys, "argv", ["peers.py", *quick, *given])
-        args = peers.arguments()
-        assert (args.data, args.splits, args.trees) == (["adult"], 1, 7)
-        assert args.results == Path("mine.csv")
-        assert args.bounds == rest["bounds"]
-
-
-@pytest.mark.parametrize(
-    ("benchmark", "arguments", "said"),
-    [
-        (guarantees, ["--repetitions", "0"], "argument --repetitions: must be 1 or more, got 0"),
-        (guarantees, ["--delta", "1"], "--delta must lie strictly between 0 and 1, got 1."),
-        (peers, ["--splits", "0"], "argument --splits: must be 1 or more, got 0"),
-        (peers, ["--bounds", "-1"], "argument --bounds: must be 1 or more, got -1"),
-        (peers, ["--trees", "0"], "argument --trees: must be 1 or more, got 0"),
-        (peers, ["--jobs", "0"], "argument --jobs: must be 1 or more, got 0"),
-        (scale, ["--pairs", "0"], "argument --pairs: must be 1 or more, got 0"),
-        (unseen, ["--splits", "0"], "argument --splits: must be 1 or more, got 0"),
-        (unseen, ["--bounds", "-1"], "argument --bounds: must be between 0 and 1, got -1"),
-        (unseen, ["--bounds", "0.1", "2"], "argument --bounds: must be between 0 and 1, got 2"),
-        (unseen, ["--factors", "nan"], "argument --factors: must be 0 or more, got nan"),
-        (unseen, ["--bounds", "x"], "argument --bounds: invalid float value: 'x'"),
-    ],
-)
-def test_numbers_beyond_their_limits_are_refused(benchmark, arguments, said, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["benchmark", *arguments])
-    for results in ("Measurements", "ResultFile"):  # nothing is run or written
-        monkeypatch.setattr(benchmark, results, pytest.fail, raising=False)
-    with pytest.raises(SystemExit) as stopped:
-        benchmark.main()
-    assert stopped.value.code == 2
-    printed = capsys.readouterr()
-    assert printed.err.endswith(f"error: {said}\n")
-    assert not printed.out
-
-
-@pytest.mark.parametrize("benchmark", [paper_tables, rates, scale, unseen])
-def test_parts_that_there_are_not_are_refused(benchmark, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["benchmark", "nope"])
-    with pytest.raises(SystemExit):
-        benchmark.main()
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert re.search(r"argument \w+: 'nope' is none of [\w, ]+$", said)
-
-
-@pytest.mark.parametrize("argument", ["--help", "--unknown"])
-def test_training_starts_nothing_when_asked_for_help(argument, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["training.py", argument])
-    monkeypatch.setattr(training, "load_adult", pytest.fail)
-    with pytest.raises(SystemExit):
-        training.main()
-    assert "usage: training.py" in "".join(capsys.readouterr())
 
 
 def test_codes_and_missing_values():
@@ -326,54 +243,3 @@ def test_splits_have_no_labels_of_test_rows_and_a_quarter_for_calibration(tmp_pa
     split.save(tmp_path / "split.npz")
     again = type(split).load(tmp_path / "split.npz")
     np.testing.assert_array_equal(again.X_test, split.X_test)
-
-
-def test_runs_that_are_in_the_file_are_skipped(tmp_path, monkeypatch):
-    class Arguments:
-        data, tasks, peers, splits, bounds, trees = (
-            ["compas"], ["fpr_gap"], ["plain", "ours_lightgbm"], 1, 2, 100
-        )  # fmt: skip
-
-    monkeypatch.setattr(peers, "plain_gaps", lambda name, trees: {"fpr_gap": 0.2})
-    results = ResultFile(tmp_path / "peers.csv", report.COLUMNS)
-    jobs = list(peers.jobs_of(Arguments, peers.known(results)))
-    assert [len(job.wishes) for job in jobs] == [1, 2]
-    results.append(
-        {"data": "compas", "split": 0, "peer": "ours_lightgbm", "task": "fpr_gap",
-         "asked": repr(0.0), "trees": 100}
-    )  # fmt: skip
-    results = ResultFile(tmp_path / "peers.csv", report.COLUMNS)
-    jobs = list(peers.jobs_of(Arguments, peers.known(results)))
-    assert [len(job.wishes) for job in jobs] == [1, 1]
-    with (tmp_path / "peers.csv").open() as file:
-        assert next(csv.reader(file)) == [*report.COLUMNS, "commit"]
-
-
-@pytest.mark.parametrize(("error", "wishes"), [("ValueError: no", []), ("ended: Killed", [1])])
-def test_what_a_killed_process_left_open_is_run_again(error, wishes, tmp_path):
-    class Arguments:
-        data, tasks, peers, splits, bounds, trees = (
-            ["compas"], ["fpr_gap"], ["plain"], 1, 2, 100
-        )  # fmt: skip
-
-    results = ResultFile(tmp_path / "peers.csv", report.COLUMNS)
-    (job,) = peers.jobs_of(Arguments, peers.known(results))
-    ((rule, asked),) = job.wishes
-    results.append(
-        {"data": "compas", "split": 0, "peer": "plain", "task": rule.task,
-         "asked": repr(float(asked)), "trees": 100, "error": error}
-    )  # fmt: skip
-    left = peers.jobs_of(Arguments, peers.known(results))
-    assert [len(job.wishes) for job in left] == wishes
-
-
-def test_the_running_python_needs_no_environment(tmp_path):
-    assert python_of("", tmp_path) == sys.executable
-
-
-def test_an_environment_that_cannot_be_made_is_a_clear_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("peers.PINS", tmp_path)
-    (tmp_path / "requirements-none.txt").write_text("none==1")
-    (tmp_path / "none").write_text("a file where the environment should be")
-    with pytest.raises(RuntimeError, match="none cannot be installed"):
-        python_of("none", tmp_path)

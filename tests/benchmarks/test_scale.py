@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scale
+from helpers import EITHER
 
 
 def test_the_slope_of_a_power_law_is_its_exponent():
@@ -34,52 +35,8 @@ def test_points_without_added_time_are_left_out_and_two_are_no_line():
     assert np.isnan(scale.slope([1, 2, 4], [1, 0, 4]).value)
 
 
-def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
-    """Fits that are written down are not run again, a line cut short is, and pairs alternate."""
-    ran = []
-
-    def run(*named):
-        *_, fit, _ = named
-        ran.append(fit)
-        seconds = 2.0 if fit == "constrained" else 1.0
-        return {"seconds": seconds, "cpu": 3.0 * seconds, "peak_mib": 100.0, "active": 4}
-
-    monkeypatch.setattr(scale, "run", run)
-    path, case = tmp_path / "scale.csv", scale.Case("xgboost", rows=100)
-    found = scale.measure(case, 2, scale.results_in(tmp_path))
-    assert ran == ["plain", "constrained", "constrained", "plain"]
-    assert found.ratios["seconds"].tolist() == [2.0, 2.0]
-    assert found.per_round("cpu") == (0.06, 0.03)
-    whole = path.read_text()
-    path.write_text(whole[: whole.rindex(",100.0")])
-    ran.clear()
-    again = scale.measure(case, 3, scale.results_in(tmp_path))
-    assert ran == ["plain", "plain", "constrained"]
-    assert again.ratios["seconds"].tolist() == [2.0, 2.0, 2.0]
-    lines = path.read_text().splitlines()
-    assert len(lines) == 7
-    assert "\n".join(lines[:5]) + "\n" == whole.replace("\r", "")
-
-
-def test_another_case_is_no_part_of_what_was_done(tmp_path, monkeypatch):
-    ones = dict.fromkeys(("seconds", "cpu", "peak_mib", "active"), 1.0)
-    ran = []
-    monkeypatch.setattr(scale, "run", lambda _, rows, *named: ran.append(rows) or ones)
-    results = scale.results_in(tmp_path)
-    for rows in (100, 200):
-        scale.measure(scale.Case("lightgbm", rows=rows), 1, results)
-    assert ran == [100, 100, 200, 200]
-
-
-def test_what_does_not_fit_in_memory_is_left_out(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(scale, "available_mib", lambda: 1.0)
-    case = scale.Case("xgboost", rows=10_000_000)
-    assert scale.measure(case, 1, scale.results_in(tmp_path)) is None
-    assert "10,000,000 x 30 dense, 2 binding on all rows: left out" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("inputs", ["dense", "sparse", "categorical"])
-@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+@EITHER
 def test_a_fit_tells_what_it_took(library, inputs):
     """Each kind of input is fitted; rules on subsets of three classes are at work."""
     case = scale.Case(library, 2000, 6, 3, inputs, "subsets", 3, rounds=4, jobs=1)
@@ -89,7 +46,7 @@ def test_a_fit_tells_what_it_took(library, inputs):
     assert found["active"] > 0
 
 
-@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+@EITHER
 def test_gaps_of_groups_are_measured_out_of_fold(library):
     case = scale.Case(library, 2000, 6, rules="groups", constraints=4, rounds=4, jobs=1)
     model, X, y, further = scale.prepared(case, constrained=True)

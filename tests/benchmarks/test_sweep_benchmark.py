@@ -1,15 +1,11 @@
 """The sweep over random rules: its references, its draws, and small fits of each kind."""
 
-import argparse
-import sys
-
 import cvxpy as cp
 import data_sets
 import numpy as np
 import pytest
 import sweep
 import sweep_rules
-from result_file import ResultFile
 from sweep_rules import Case, Rule
 
 RULES = {
@@ -161,32 +157,3 @@ def test_a_small_draw_of_each_kind_has_its_row(kind, monkeypatch):
     assert not row["status"].startswith("refused")
     assert np.isfinite(row["returned"])
     assert row["cpu"] > 0.0
-
-
-def test_a_row_is_not_fitted_again(tmp_path, monkeypatch, capsys):
-    fits = []
-
-    def fit(case):
-        fits.append(case.plan.number)
-        figures = {"returned": 0.7, "reference": 0.76, "plain": 0.8, "known": 0.0, "cpu": 5.0}
-        return figures | {"status": "met", "satisfied": "True", "warnings": ""}
-
-    monkeypatch.setattr(sweep, "fit", fit)
-    monkeypatch.setattr(sweep, "BINARY", {"compas": data_sets.BINARY["compas"]})
-    file = tmp_path / "rows.csv"
-    given = ["sweep.py", "--output", str(file), "--kinds", "groups", "--groups", "many"]
-    for draws in ("2", "2", "3"):
-        monkeypatch.setattr(sys, "argv", [*given, "--most-rows", "3000", "--draws", draws])
-        sweep.main()
-    assert len(fits) == len(set(fits)) == 3
-    rows = ResultFile(file, ["draw", *sweep.FIGURES]).rows()
-    assert [row["draw"] for row in rows] == list(map(str, fits))
-    found = sweep.QUESTIONS["groups as they stand"](sweep.frame_of(rows))
-    assert found["> 0.05"] == found["> 0.05 silent"] == 1.0
-    assert "groups as they stand" in capsys.readouterr().out
-
-
-def test_arguments_are_checked(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["sweep.py", "--kinds", "other"])
-    with pytest.raises((SystemExit, argparse.ArgumentError)):
-        sweep.main()

@@ -38,6 +38,7 @@ def plain_scores(adult):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("library", "rule", "label"), [("xgboost", fpr() <= 0.03, 0), ("lightgbm", fnr() <= 0.20, 1)]
 )
@@ -58,6 +59,7 @@ def test_adult(library, rule, label, adult, plain_scores):
     assert np.mean(decisions == y_test) >= max(achieved) - 0.003
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", MODELS)
 def test_dry_bean(library, dry_bean):
     """Four class errors at once, default parameters: each within 0.005 of its bound."""

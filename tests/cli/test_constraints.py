@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_line import LABELS, MODEL, coded_rows, equal
-from helpers import BOTH
+from helpers import EITHER
 from sklearn.model_selection import train_test_split
 
 import gbm_constrained as gc
@@ -44,7 +44,7 @@ def test_decisions_of_another_model_are_a_column(library, table, run):
     assert won == equal(np.mean((predicted == y) & (old != y)))
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(
     "text", ['fpr(on={old: ">50K"}) <= 0.9', 'gap(error_rate, by=old, reference=">50K") <= 0.9']
 )

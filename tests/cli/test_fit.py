@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_line import LABELS, MODEL, TEXTS, TINY, decisions, equal, write_rows
-from helpers import BOTH, CLASSIFIERS
+from helpers import CLASSIFIERS, EITHER
 from sklearn.model_selection import train_test_split
 
 import gbm_constrained as gc
 from gbm_constrained.cli.model_files import LabelledXGBClassifier, open_model
 
 
-@BOTH
+@EITHER
 def test_a_fit_is_the_fit_of_python(library, run, adult_rows):
     done = run.fit(
         library, "--constraint", "fpr <= 0.08; gap(tpr, by=[sex]) <= 0.2",
@@ -136,7 +136,7 @@ def test_without_constraints_the_model_is_the_librarys_own(run):
     assert run.fit("xgboost", "--test-fraction=0").code == 0
 
 
-@BOTH
+@EITHER
 def test_warnings_and_errors_name_the_labels_of_the_table(library, run):
     constraints = ["class_error('<=50K') <= 0.001", "class_error('>50K') <= 0.001"]
     given = [part for text in constraints for part in ("--constraint", text)]
@@ -169,7 +169,7 @@ def test_constraints_are_named_by_labels_that_are_positions_of_others(run):
     assert len(re.findall(r"class_error\(2\), by='g'\) <= 0.3: some groups", done.err)) == 2
 
 
-@BOTH
+@EITHER
 def test_groups_and_histories_are_named_by_the_labels_of_the_table(library, run):
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"x": rng.normal(size=400), "sex": np.arange(400) % 2})
@@ -199,7 +199,7 @@ def test_columns_of_several_roles(run):
     assert model.n_classes == 2
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("kind", ["texts", "numbers", "bools"])
 def test_labels_of_any_kind_and_several_classes(library, kind, run, adult_rows):
     table = adult_rows.iloc[:1500].select_dtypes("number").drop(columns="y")
@@ -220,7 +220,7 @@ def test_labels_of_any_kind_and_several_classes(library, kind, run, adult_rows):
     assert report["accuracy"]["value"] > 0.7
 
 
-@BOTH
+@EITHER
 def test_monotone_constraints_are_a_list(library, run):
     """JSON has no tuples, which XGBoost takes only."""
     x = np.random.default_rng(0).normal(size=300)

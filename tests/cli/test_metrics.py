@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_line import LABELS, MODEL, write_rows
-from helpers import BOTH, CLASSIFIERS
+from helpers import CLASSIFIERS, EITHER
 from sklearn.metrics import recall_score, roc_auc_score
 
 from gbm_constrained.cli.model_files import open_model
@@ -22,7 +22,7 @@ def metrics_of(path="report.json"):
     return {record["metric"]: record for record in records}
 
 
-@BOTH
+@EITHER
 def test_a_fit_maximises_and_audits_measure_the_same_decisions(library, run):
     name = LABELS[-1]
     done = run.fit(
@@ -51,7 +51,7 @@ def test_a_fit_maximises_and_audits_measure_the_same_decisions(library, run):
     assert value == pytest.approx(np.sqrt(np.prod(recalls)))
 
 
-@BOTH
+@EITHER
 def test_rules_beside_a_model_are_those_of_the_file(library, run):
     """A gap of groups is met by rules that no shift of the scores makes."""
     done = run.fit(

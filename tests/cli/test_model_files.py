@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import xgboost as xgb
 from command_line import LABELS, MODEL, decisions, equal, write_rows
-from helpers import BOTH, CLASSIFIERS
+from helpers import CLASSIFIERS, EITHER
 
 import gbm_constrained as gc
 from gbm_constrained.cli.model_files import open_model, save_estimator
@@ -18,7 +18,7 @@ from gbm_constrained.cli.model_files import open_model, save_estimator
 CITIES = ["A", "Berlin", "Köln", "Zürich", "aé1", "ß", "日本語"]
 
 
-@BOTH
+@EITHER
 def test_an_audit_is_of_the_decisions_of_the_plain_library(library, run, adult_rows):
     assert run.fit(library, "--constraint=fpr <= 0.1", "--quiet").out == ""
     done = run.audit(
@@ -44,7 +44,7 @@ def test_an_audit_is_of_the_decisions_of_the_plain_library(library, run, adult_r
 # --- features -----------------------------------------------------------------------------------
 
 
-@BOTH
+@EITHER
 def test_categories_that_are_new_to_the_model_are_missing(library, run, adult_rows):
     run.fit(library, "--constraint=fpr <= 0.1", "--quiet")
     model = open_model(MODEL[library])
@@ -58,7 +58,7 @@ def test_categories_that_are_new_to_the_model_are_missing(library, run, adult_ro
         model.take_features(rows)
 
 
-@BOTH
+@EITHER
 def test_columns_are_of_the_kind_they_were_trained_on(library, run):
     """Texts are not taken for the codes that a table gives them, nor empty columns for others."""
     run.fit(library, "--constraint=fpr <= 0.5", "--quiet")
@@ -76,7 +76,7 @@ def test_columns_are_of_the_kind_they_were_trained_on(library, run):
     assert missing in done.err
 
 
-@BOTH
+@EITHER
 def test_categories_of_numbers_and_unused_columns_are_found_in_the_file(library, tmp_path):
     rng = np.random.default_rng(0)
     X = pd.DataFrame(
@@ -96,7 +96,7 @@ def test_categories_of_numbers_and_unused_columns_are_found_in_the_file(library,
     np.testing.assert_array_equal(found.predict(found.take_features(table)), model.predict(X))
 
 
-@BOTH
+@EITHER
 def test_categories_of_any_alphabet_are_found_in_the_file(library, run):
     """XGBoost before 3.4 cuts the names of categories that are not ASCII, and shifts them."""
     rng = np.random.default_rng(0)
@@ -179,7 +179,7 @@ def test_lightgbm_writes_spaces_as_underscores(run):
     assert "old_model" in open_model("model.txt").features
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("role", ["sensitive", "drop"])
 def test_columns_may_differ_by_space_and_underscore_only(library, role, run):
     write_rows(**{"age group": ["old", "young"] * 100, "age_group": ["young", "old"] * 100})
@@ -196,7 +196,7 @@ def test_columns_may_differ_by_space_and_underscore_only(library, role, run):
 # --- labels and constraints ---------------------------------------------------------------------
 
 
-@BOTH
+@EITHER
 def test_labels_that_equal_numbers_are_named(library, run):
     table = write_rows()
     table.assign(y=table["y"] == 1).to_csv("t.csv", index=False)
@@ -217,7 +217,7 @@ def test_a_model_without_names_needs_rows_of_all_classes(run):
     assert "give rows of all classes" in done.err
 
 
-@BOTH
+@EITHER
 def test_constraints_in_a_model_file_are_the_default(library, run):
     texts = ("--constraint=precision(label='>50K') >= 0.1", "--constraint=fpr <= 0.9")
     run.fit(library, *texts, "--quiet")
@@ -230,7 +230,7 @@ def test_constraints_in_a_model_file_are_the_default(library, run):
     assert "precision" not in run.audit(library, "--constraint=fpr <= 0.8").out
 
 
-@BOTH
+@EITHER
 def test_python_reads_the_model_and_its_reports(library, run):
     table = write_rows()
     labels = np.array(["no", "yes"])
@@ -262,7 +262,7 @@ def test_constraints_on_a_model_that_a_file_does_not_hold_are_refused(run):
     assert run.audit("lightgbm", *again, table="t.csv").code == 0
 
 
-@BOTH
+@EITHER
 def test_a_file_of_the_library_has_no_constraints(library, run):
     rows = pd.read_csv(run.files / "train.csv")
     X, y = rows[["age", "education-num"]], (rows["income"] == LABELS[1]).astype(int)

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import xgboost as xgb
 from command_line import MODEL, TINY
-from helpers import BOTH
+from helpers import EITHER
 from sklearn.model_selection import train_test_split
 
 import gbm_constrained as gc
@@ -40,7 +40,7 @@ def features(table):
     return table[["x", "c"]].astype({"c": "category"})
 
 
-@BOTH
+@EITHER
 def test_a_fit_is_the_fit_of_python(library, run, table):
     done = run.fit(
         library, f"--constraint={RULES}", "--sensitive=g", "--weight=w", "--seed=3",
@@ -82,7 +82,7 @@ def test_a_fit_is_the_fit_of_python(library, run, table):
     assert done.code == (0 if is_met else 1)
 
 
-@BOTH
+@EITHER
 def test_files_keep_their_constraints(library, run, table):
     assert run.fit(library, GAP, "--sensitive=g", "--quiet", table="t.csv").code in (0, 1)
     found = run.report_of("audit", library, table="t.csv")
@@ -93,7 +93,7 @@ def test_files_keep_their_constraints(library, run, table):
     assert again["constraints"] == found["constraints"]
 
 
-@BOTH
+@EITHER
 @pytest.mark.filterwarnings("ignore:group_.* lets the group")
 def test_groups_decide_where_they_are_features(library, run, table):
     """Constraints and trees then read the group from one column."""
@@ -109,7 +109,7 @@ def test_groups_decide_where_they_are_features(library, run, table):
     assert run.fit(library, *asked, "--quiet", table="t.csv").code in (0, 1)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("is_bare", [False, True])
 def test_any_regressor_is_audited(library, is_bare, run, table):
     """A file of the estimator names its kind; of one of a booster the objective tells it."""
@@ -129,7 +129,7 @@ def test_any_regressor_is_audited(library, is_bare, run, table):
     assert report["accuracy"]["value"] == pytest.approx(1.0 - loss / np.var(y), rel=1e-6)
 
 
-@BOTH
+@EITHER
 def test_objectives_have_parameters_of_their_own(library, run, table):
     given = {
         "xgboost": ["objective=reg:quantileerror", "quantile_alpha=0.8"],
@@ -210,7 +210,7 @@ def test_bad_input_is_refused(more, message, run, table):
     assert not Path("model.json").exists()
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -231,7 +231,7 @@ def test_audits_of_regressors_refuse_classes(library, more, message, run, table)
     assert message.format(MODEL[library]) in done.err
 
 
-@BOTH
+@EITHER
 def test_audits_of_classifiers_refuse_means(library, run):
     assert run.fit(library, "--constraint=fpr <= 0.5", "--quiet").code == 0
     done = run.audit(library, "--constraint=mean_prediction <= 1")

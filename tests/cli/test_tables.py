@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_line import MODEL, TINY, coded_rows, write_rows
-from helpers import BOTH, CLASSIFIERS
+from helpers import CLASSIFIERS, EITHER
 
 import gbm_constrained as gc
 from gbm_constrained.cli.model_files import open_model
@@ -30,7 +30,7 @@ def needs_pyarrow():
 # --- reading ------------------------------------------------------------------------------------
 
 
-@BOTH
+@EITHER
 def test_parquet_is_read_as_csv_is(library, run, adult_rows):
     needs_pyarrow()
     adult_rows.iloc[:2000].drop(columns="y").to_parquet("train.parquet")
@@ -117,7 +117,7 @@ def test_columns_of_parquet_with_several_levels_have_one_name(run):
 # --- features -----------------------------------------------------------------------------------
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("name", ["a, b", "a[0]", "a < b"])
 def test_columns_that_a_library_does_not_train_on_are_named(library, name, run):
     write_rows(n=40, **{name: np.arange(40)})
@@ -149,7 +149,7 @@ def test_texts_that_name_rows_are_named(run):
     assert "half has" not in done.out
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
 def test_columns_without_any_value_are_trained_on(library, missing, run):
     needs_pyarrow()
@@ -174,7 +174,7 @@ def groups_of(report):
 GAP = "--constraint=gap(selection_rate, by=g) <= 0.9"
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(
     ("codes", "groups"),
     [
@@ -239,7 +239,7 @@ def test_groups_of_parquet_and_csv_are_named_alike(column, run):
     assert csv == parquet
 
 
-@BOTH
+@EITHER
 def test_numbers_that_constraints_group_by_are_numbers_to_the_model(library, run):
     """The groups are texts, the feature is what pandas makes of it."""
     coded_rows(["01", "1", "2"]).to_csv("t.csv", index=False)
@@ -269,7 +269,7 @@ def test_constraints_that_name_a_value_by_its_text_find_it(form, run):
     assert "selects no row: the values of 'g' are ['01', '2']." in done.err
 
 
-@BOTH
+@EITHER
 def test_labels_and_decisions_of_csv_are_as_they_are_written(library, run):
     table = coded_rows(["a", "b"])
     table["y"] = np.where(table["y"] == 1, "01", "1")
@@ -292,7 +292,7 @@ def test_texts_that_pandas_takes_as_missing_are_named(run):
     assert "g=missing" in done.out
 
 
-@BOTH
+@EITHER
 def test_texts_that_all_look_like_numbers_are_texts(library, run):
     rng = np.random.default_rng(0)
     codes = rng.choice(["012", "120", "1e1", "K1A"], 400)
@@ -311,7 +311,7 @@ def test_texts_that_all_look_like_numbers_are_texts(library, run):
     assert model.take_features(numbers)["zip"].isna().tolist() == [False, True, True]
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("labels", [["0", "1", "2+"], ["01", "02", "x"]])
 def test_labels_that_all_look_like_numbers_are_those_of_the_model(library, labels, run):
     x = np.random.default_rng(0).normal(size=400)
@@ -338,7 +338,7 @@ def write(name="t.csv", n=N, **columns):
     return table.reset_index(drop=True)
 
 
-@BOTH
+@EITHER
 def test_a_fit_over_time_is_that_of_python(library, run):
     table = write()
     done = run.fit(library, "--constraint", "fnr <= 0.3", "--time=day", "--json=report.json",

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import BOTH
+from helpers import EITHER
 from references import best_shift
 from small_fits import clopper_pearson, make
 
@@ -104,7 +104,7 @@ def test_the_threshold_aims_inside_where_that_costs_little(small_groups):
     assert ways == ({"cheap", "dear"} | ({"beyond"} if small_groups == "keep" else set()))
 
 
-@BOTH
+@EITHER
 def test_multipliers_and_threshold_aim_alike(library, table, conclusions):
     X, y, sex = table[0], table[1]["binary"], table[2]
     rules = [gc.gap(gc.selection_rate(), by="sex", small_groups="hold") <= 0.1]
@@ -146,7 +146,7 @@ def to_the_aim(margin, cells, compiled, bounds):
     return asked, "dear"
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("weighted", [False, True])
 def test_an_honest_rate_is_decided_by_the_other_folds(library, weighted, table, conclusions):
     """Each fold by the threshold that the others choose; intervals are of these decisions.

@@ -8,7 +8,7 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 import xgboost as xgb
-from helpers import BOTH, RULES, margins_of, quiet
+from helpers import EITHER, RULES, margins_of, quiet
 from scipy import special, stats
 from sklearn.base import clone
 from sklearn.metrics import log_loss as cross_entropy
@@ -128,7 +128,7 @@ def test_early_stopping_and_the_shift(library, kind, table):
     assert report["rows"][0] == "eval_set[0]"
 
 
-@BOTH
+@EITHER
 def test_mixtures_are_not_shifted(library, table):
     X, y = table[0], table[1]["binary"]
     model = make(library, RULES["binary"], iterate="randomized").fit(X, y)
@@ -191,7 +191,7 @@ def test_a_model_that_stopped_early_is_continued(table):
     assert model.constraint_report_.train[0] == pytest.approx(missed, abs=1e-9)
 
 
-@BOTH
+@EITHER
 def test_a_fit_that_is_refused_leaves_the_model_as_it_was(library, table):
     X, y = table[0], table[1]["binary"]
     model = make(library, [gc.fnr() <= 0.1], probabilities="calibrated").fit(X, y)
@@ -206,7 +206,7 @@ def test_a_fit_that_is_refused_leaves_the_model_as_it_was(library, table):
     assert not hasattr(model, "_threshold")
 
 
-@BOTH
+@EITHER
 def test_a_mixture_of_a_single_iteration_is_that_model(library, table):
     X, y = table[0], table[1]["binary"]
     model = make(
@@ -231,7 +231,7 @@ def test_a_threshold_is_not_that_of_a_file_loaded_later(table, tmp_path):
     np.testing.assert_array_equal(model.predict(X), plain.predict(X))
 
 
-@BOTH
+@EITHER
 def test_training_rows_are_not_unseen(library, table):
     X, y = table[0], table[1]["binary"]
     report = make(library, RULES["binary"], measure_on="train").fit(X, y).constraint_report_
@@ -314,7 +314,7 @@ def test_mean_losses_are_those_of_the_probabilities(
     assert model.constraint_report_.held_out[1] == pytest.approx(out_of_fold, abs=1e-6)
 
 
-@BOTH
+@EITHER
 def test_a_mean_loss_that_the_shift_breaks_is_not_met(library, table):
     X, y = table[0], table[1]["binary"]
     rules = [*DEMANDING["binary"], gc.log_loss() <= 0.7]
@@ -345,7 +345,7 @@ def test_rates_and_mean_losses_of_one_rule_are_of_decisions_and_probabilities(ta
         assert found == pytest.approx(alarms + loss, abs=1e-6)
 
 
-@BOTH
+@EITHER
 def test_a_rule_that_cannot_bind_leaves_other_rules_alone(library, table):
     """Rates over other rows of the same partition: neither folds nor steps nor shift change."""
     X, y = table[0], table[1]["binary"]
@@ -356,7 +356,7 @@ def test_a_rule_that_cannot_bind_leaves_other_rules_alone(library, table):
     assert two.constraint_report_.held_out[0] == pytest.approx(one.constraint_report_.held_out[0])
 
 
-@BOTH
+@EITHER
 def test_a_comparison_is_told_by_rows_of_all_of_its_groups(library):
     """Rows of an evaluation set without the group that breaks a gap do not prove that it holds."""
     rng = np.random.default_rng(0)
@@ -383,7 +383,7 @@ def test_a_comparison_is_told_by_rows_of_all_of_its_groups(library):
     assert report.held_out[1] != alone.held_out[1]
 
 
-@BOTH
+@EITHER
 def test_a_rule_that_is_met_to_the_last_digit_moves_nothing(library):
     """0.4 - 0.3 is larger than 0.1 in double precision, and another threshold has fewer errors."""
     X, y = np.repeat([[0.0], [1.0], [2.0]], 100, axis=0), np.repeat([0, 0, 1], 100)

@@ -9,7 +9,7 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 import xgboost as xgb
-from helpers import BOTH, margins_of, quiet
+from helpers import EITHER, margins_of, quiet
 from scipy import stats
 from small_fits import ROUNDS, certified, clopper_pearson, make
 
@@ -99,7 +99,7 @@ def test_decisions_that_are_certified_as_they_are_stay(library, kind, rules, tab
     np.testing.assert_array_equal(model.predict(X), own.predict(X))
 
 
-@BOTH
+@EITHER
 def test_several_rates_are_tested_together(library, table, conclusions):
     """The p-value is the largest of the binomial tails, by hand, and below delta."""
     X, y = table[0], table[1]["binary"]
@@ -120,7 +120,7 @@ def test_several_rates_are_tested_together(library, table, conclusions):
     assert (report.held_out < report.bound).all()
 
 
-@BOTH
+@EITHER
 def test_certificates_with_unequal_weights_are_valid(library, table, conclusions):
     """Hoeffding's inequality for a weighted mean of misses, by hand."""
     X, y = table[0], table[1]["binary"]
@@ -137,7 +137,7 @@ def test_certificates_with_unequal_weights_are_valid(library, table, conclusions
     assert choice.p_value == pytest.approx(p, rel=1e-6)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("bounds", [(0.5, 0.6), (0.6, 0.7)])
 def test_certificates_of_several_classes(library, bounds, table, conclusions):
     """The p-value is the largest of the tails; the tighter bounds may not be certified."""
@@ -175,7 +175,7 @@ def test_decisions_are_put_in_order_by_rules_that_their_rows_tell_of(table):
     assert found[0] == found[1]
 
 
-@BOTH
+@EITHER
 def test_a_guarantee_on_a_watched_evaluation_set(library, table, conclusions):
     """Certification rows are still apart from both."""
     X, y = table[0], table[1]["binary"]
@@ -273,7 +273,7 @@ def test_neither_class_comes_first_where_decisions_are_certified(rule):
         np.testing.assert_allclose(other.shift, -found.shift, atol=1e-4)
 
 
-@BOTH
+@EITHER
 def test_rows_of_further_data_sets_are_certified_as_well(library, table, conclusions):
     X, y = table[0], table[1]["binary"]
     rules = [gc.fpr() <= 0.5, gc.selection_rate(on=gc.dataset("more")) <= 0.7]
@@ -378,7 +378,7 @@ def test_false_certificates_are_as_rare_without_constant_decisions():
     assert n_given > 0
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
 def test_rows_that_depend_on_each_other_certify_nothing(library, guarantee, table):
     with pytest.raises(ValueError, match=rf"guarantee='{guarantee}'.*independent.*groups"):
@@ -387,7 +387,7 @@ def test_rows_that_depend_on_each_other_certify_nothing(library, guarantee, tabl
         )
 
 
-@BOTH
+@EITHER
 def test_rules_on_rows_that_are_all_set_aside(library, table):
     """One row of a rule is either trained on or kept for the certificate."""
     alone = np.arange(len(table[0])) == 0
@@ -405,7 +405,7 @@ def test_rules_on_rows_that_are_all_set_aside(library, table):
         certified(library, [gc.error_rate(on=alone & ~alone) <= 0.5], table)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("weighted", [False, True])
 def test_too_few_rows_are_refused_before_training(library, weighted, table, monkeypatch):
     """0.99 to the power of the positive rows that are set aside is more than delta."""
@@ -429,7 +429,7 @@ def test_too_few_rows_are_refused_before_training(library, weighted, table, monk
                 certified(library, [gc.fnr() <= 0.3, rule], table, guarantee=guarantee)
 
 
-@BOTH
+@EITHER
 def test_prefixes_share_delta_as_far_as_there_are_any(library, table):
     """245 rows without an error leave 0.03: enough for delta, and too much for a third of it."""
     rule = gc.error_rate() <= 0.0142
@@ -439,7 +439,7 @@ def test_prefixes_share_delta_as_far_as_there_are_any(library, table):
         certified(library, [rule], table, iterate="best", n_estimators=2)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
 @pytest.mark.parametrize(
     "rule",
@@ -458,7 +458,7 @@ def test_bounds_for_which_no_number_of_rows_is_enough(library, guarantee, rule, 
         certified(library, [rule], table, guarantee=guarantee, sensitive_features={"g": group})
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(
     "rule",
     [
@@ -481,7 +481,7 @@ def test_equal_rates_are_refused_before_training(library, rule, table):
         certified(library, [rule], table, guarantee="expected", sensitive_features=group)
 
 
-@BOTH
+@EITHER
 def test_rows_of_unequal_weights_that_are_too_few(library, table):
     """29 rows certify a bound of 0.1 if they weigh alike; Hoeffding's inequality takes 150."""
     y = table[1]["binary"]
@@ -495,7 +495,7 @@ def test_rows_of_unequal_weights_that_are_too_few(library, table):
     assert 29 < int(found[2]) < min(int(found[1]), 150)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
 def test_training_rows_guarantee_nothing(library, guarantee, table):
     X, y = table[0], table[1]["binary"]
@@ -507,7 +507,7 @@ def test_training_rows_guarantee_nothing(library, guarantee, table):
         make(library, [gc.fnr() <= 0.3], guarantee=guarantee).fit(X, y, **begin)
 
 
-@BOTH
+@EITHER
 def test_rows_of_no_weight_refuse_no_certificate(library, table):
     """They are no rows of the rate: it can be certified where it could without them."""
     X, y = table[0], table[1]["binary"]
@@ -520,7 +520,7 @@ def test_rows_of_no_weight_refuse_no_certificate(library, table):
     assert model.constraint_report_["rows"][0] == "certification"
 
 
-@BOTH
+@EITHER
 def test_a_class_that_certification_takes_whole(library, table):
     """A class of one row is set aside as a whole, or not at all."""
     X, y = table[0], np.where(np.arange(700) == 5, 3, table[1]["several"])
@@ -563,7 +563,7 @@ def test_rules_on_rows_none_of_which_is_set_aside(kind, table):
             check_guarantee(EvaluationSet(*part, "certification"), training, asked)
 
 
-@BOTH
+@EITHER
 def test_a_rule_that_is_always_met_takes_no_certificate(library, table, conclusions):
     """Nor does one of a group that no certification row is of."""
     X, y = table[0], table[1]["binary"]
@@ -580,7 +580,7 @@ def test_a_rule_that_is_always_met_takes_no_certificate(library, table, conclusi
     assert model.constraint_report_.satisfied.all()
 
 
-@BOTH
+@EITHER
 @pytest.mark.usefixtures("one_pass")
 @pytest.mark.parametrize("rules", [1, 2])
 def test_in_expectation_one_more_row_may_be_wrong(library, rules, table, conclusions):
@@ -598,7 +598,7 @@ def test_in_expectation_one_more_row_may_be_wrong(library, rules, table, conclus
         assert model.constraint_report_.held_out[0] == pytest.approx(missed / positive.size)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(("fewest", "weight"), [(2, None), (5, 0.1), (6, None), (9, 0.1)])
 def test_the_fewest_rows_that_hold_in_expectation(library, fewest, weight, conclusions):
     """``1 / bound - 1`` of the class, however that is rounded, none of which may be wrong."""
@@ -617,7 +617,7 @@ def test_the_fewest_rows_that_hold_in_expectation(library, fewest, weight, concl
         tighter.fit(X, y, sample_weight=weights)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("rate", [gc.fnr, gc.fpr])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_one_rate_of_one_class_has_the_umbrella_threshold(
@@ -643,7 +643,7 @@ def test_one_rate_of_one_class_has_the_umbrella_threshold(
     np.testing.assert_allclose([report.low, report.high], clopper_pearson(k, own.size), atol=1e-9)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("guarantee", ["expected", "high_probability"])
 def test_a_threshold_that_is_safe_stays(library, guarantee, table, conclusions):
     """A bound that the library's own model is far inside of: nothing is moved out to it."""
@@ -685,7 +685,7 @@ def test_a_certified_threshold_is_where_the_saved_model_tells_scores_apart(towar
         assert ((margin > 0) != bool(towards)).sum() == beyond
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("bound", [0.25, 0.35, 0.6])
 def test_behind_an_exact_threshold_errors_are_fewest(library, bound, table, conclusions):
     """A rule that moved the multipliers, and is certified with room: errors choose the rest."""
@@ -710,7 +710,7 @@ def test_behind_an_exact_threshold_errors_are_fewest(library, bound, table, conc
     assert found == pytest.approx(fewest if gain else at_limit)
 
 
-@BOTH
+@EITHER
 def test_a_rate_that_must_be_large_has_the_umbrella_threshold(library, table, conclusions):
     """It is the rate of the other decisions that must be small: 0.6 at most of the negatives."""
     X, y = table[0], table[1]["binary"]

@@ -9,7 +9,7 @@ import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import BOTH, quiet
+from helpers import EITHER, quiet
 from prefix_problem import LENGTHS, ROUNDS, RULES, first, functionals, make, plain, split, values
 from references import solve_mixture
 from sklearn.metrics import log_loss as mean_log_loss
@@ -25,7 +25,7 @@ TIGHT = [
 ]
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("rules", [RULES, TIGHT], ids=["some", "none"])
 def test_best_is_a_prefix_and_reported_as_such(library, rules, problem, tmp_path):
     """The model is cut at the best iteration; the reports and its file are those of the rest."""
@@ -67,7 +67,7 @@ def test_best_is_a_prefix_and_reported_as_such(library, rules, problem, tmp_path
     assert not hasattr(best, "prefixes_")
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("rules", [RULES, TIGHT], ids=["some", "none"])
 def test_last_steps_back_to_where_rules_were_met(library, rules, problem):
     """Whatever the last round is: kept if feasible, and else the least violating late one is."""
@@ -96,7 +96,7 @@ def test_last_steps_back_to_where_rules_were_met(library, rules, problem):
     assert stepped_back == 2, "every last iterate was kept, so that nothing is proved"
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("iterate", ["best", "randomized"])
 def test_early_stopping_limits_the_prefixes(library, iterate, problem):
     X, y, sex, held, given = split(problem)
@@ -133,7 +133,7 @@ def test_prefixes_of_the_linear_model_are_refused(iterate, problem):
         model.fit(X, y)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("iterate", ["best", "randomized"])
 def test_continued_training(library, iterate, problem):
     """Prefixes are counted from the first round of the earlier model, which is in all of them."""
@@ -196,7 +196,7 @@ def test_rounds_that_grow_no_tree(iterate, bound, gain, problem):
     assert fitted.history_["objective"].iloc[-1] == pytest.approx(objective, rel=1e-5)
 
 
-@BOTH
+@EITHER
 def test_randomized_report_is_the_expectation(library, problem, tmp_path):
     """Training, held-out and group rates are means over prefixes, and meet what can be met."""
     X, y, sex, held, given = split(problem)
@@ -237,7 +237,7 @@ def test_randomized_report_is_the_expectation(library, problem, tmp_path):
     np.testing.assert_allclose(plain(library, fitted, tmp_path)(X), whole[:, 1], atol=1e-7)
 
 
-@BOTH
+@EITHER
 def test_randomized_where_no_prefix_is_feasible(library, problem):
     """The mean of two prefixes may meet rules that neither does; error is then no objective."""
     X, y, *_ = split(problem)
@@ -289,7 +289,7 @@ def test_gaps_that_no_mixture_closes_further_are_held_at_their_bounds(
     assert is_met or f"by {value - bound:.3g}." in found[0]
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("measured", ["crossfit", "holdout", "watched"])
 @pytest.mark.parametrize(
     ("n", "bounds", "draws"), [(6, (1.0, 0.9), 1), (6, (0.25, 0.1), 2), (7, (0.25, 0.1), 2)]
@@ -336,7 +336,7 @@ def test_the_whole_ensemble_is_among_what_unseen_rows_choose_from(
     np.testing.assert_allclose([last[f"held_out[{r}]"] for r in rules], expected, atol=1e-6)
 
 
-@BOTH
+@EITHER
 def test_history_ends_with_the_returned_classifier(library, problem):
     """Values of the last row are expectations, as in the report; so is the error."""
     X, y, _, _, given = split(problem)
@@ -371,7 +371,7 @@ def test_a_warning_of_predict_is_given_once(problem):
     assert len(caught) == 1
 
 
-@BOTH
+@EITHER
 def test_rows_are_drawn_independently_by_the_probabilities(library, problem):
     """Reproducible for a seed; over seeds the mean decision is that of the prefixes."""
     X, y, *_ = split(problem)
@@ -401,7 +401,7 @@ def test_rows_are_drawn_independently_by_the_probabilities(library, problem):
     np.testing.assert_array_equal(fitted.predict(X)[unanimous], decided[0][unanimous])
 
 
-@BOTH
+@EITHER
 def test_random_state_changes_nothing_where_nothing_is_drawn(library, problem):
     X, y, sex, *_ = split(problem)
     given = {"sensitive_features": sex}
@@ -433,7 +433,7 @@ def test_random_state_changes_nothing_where_nothing_is_drawn(library, problem):
     check(fitted)
 
 
-@BOTH
+@EITHER
 def test_three_classes_with_names(library, problem):
     """Draws are labels of y."""
     X, y, sex, *_ = split(problem)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import BOTH, CLASSIFIERS, margins_of
+from helpers import CLASSIFIERS, EITHER, in_turn, margins_of
 from hypothesis import given
 from hypothesis import strategies as st
 from references import draw_decisions_of_folds
@@ -209,7 +209,7 @@ def test_other_rules_keep_the_share_of_positive_decisions(library, weighted, con
         assert abs(found - wanted) < 0.01
 
 
-@BOTH
+@EITHER
 def test_a_threshold_that_selects_all_says_nothing(library, conclusions):
     """The lowest of all scores may be that of a positive."""
     X, y = np.random.default_rng(0).normal(size=(600, 2)), (np.arange(600) % 10 == 0).astype(int)
@@ -220,7 +220,7 @@ def test_a_threshold_that_selects_all_says_nothing(library, conclusions):
     np.testing.assert_array_equal(model.shift_, choice.shift)
 
 
-@BOTH
+@EITHER
 def test_certificates_are_of_the_threshold_that_was_tested(library, conclusions):
     X, y, _ = drawn(np.random.default_rng(2), 3000)
     for guarantee in ("expected", "high_probability"):
@@ -228,7 +228,7 @@ def test_certificates_are_of_the_threshold_that_was_tested(library, conclusions)
         np.testing.assert_array_equal(model.shift_, conclusions[-1].choice.shift)
 
 
-@BOTH
+@EITHER
 def test_rows_of_data_sets_are_not_gone_by(library, conclusions):
     """Egregious examples are in no objective: how many of them are selected says nothing."""
     rng = np.random.default_rng(3)
@@ -326,7 +326,7 @@ def test_what_is_broken_on_training_rows_beyond_chance():
     assert found[60][0]
 
 
-@pytest.mark.parametrize("library", CLASSES)
+@in_turn("library", CLASSES)
 def test_a_model_unlike_its_folds_is_warned_of(library):
     """Leaves of so many rows that three quarters of them cannot be split, and all can."""
     rng = np.random.default_rng(3)
@@ -372,7 +372,7 @@ def test_prefixes_are_held_against_training_rows_as_well(seed, refuted):
     assert bool(clf.feasibility_.refuted) == refuted
 
 
-@pytest.mark.parametrize("library", [gc.ConstrainedLGBMClassifier, gc.ConstrainedXGBClassifier])
+@in_turn("library", CLASSES)
 def test_gaps_of_error_rates_that_the_training_rows_refute(library):
     """A fit that holds is not refuted; evidence of its training rows puts the verdict in doubt."""
     rng = np.random.default_rng(0)
@@ -425,7 +425,7 @@ def test_what_training_rows_say_of_gaps_of_error_rates():
 # --- scores in few clumps, and memorised labels -------------------------------------------------
 
 
-@pytest.mark.parametrize("library", CLASSES)
+@in_turn("library", CLASSES)
 def test_selection_rates_are_held_against_training_rows(library):
     """Four scores: the threshold falls among those that boosters of folds give to one of them."""
     rng = np.random.default_rng(2)

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import rank_functions
-from networks import run_on_collective
+from helpers import EITHER
 from rank_functions import N_ROUNDS, Plan
 from shard_fits import QUIET, N, Problem
 
@@ -27,7 +27,6 @@ from gbm_constrained.distributed.processes import run_processes
 from gbm_constrained.exceptions import MachineError
 
 HOST = socket.gethostname()
-LIBRARIES = pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
 
 
 def shards(n):
@@ -56,18 +55,6 @@ def eventually(condition, seconds=60):
         time.sleep(0.05)
 
 
-def test_xgboost_grows_one_model_on_all_processes():
-    together = run_processes(rank_functions.train, shards(2), Plan("xgboost"))
-    (whole,), plan = shards(1), Plan("xgboost")
-    ((alone, sums, _),) = run_on_collective(lambda c: rank_functions.train(whole, plan, c), 1)
-    assert len(sums) == N_ROUNDS
-    for text, found, process in together:
-        assert text == alone
-        assert found == sums
-        assert process != os.getpid()
-        assert not is_alive(process)
-
-
 def test_lightgbm_grows_one_model_on_both_processes():
     results = run_processes(rank_functions.train, shards(2), Plan("lightgbm"))
     first, second = (re.sub(r"\[local_listen_port: \d+\]", "", text) for text, _, _ in results)
@@ -75,6 +62,9 @@ def test_lightgbm_grows_one_model_on_both_processes():
     assert results[0][1] == results[1][1]
     assert len(results[0][1]) == N_ROUNDS
     assert results[0][1][0][0] == 2000  # Rows of both.
+    for _, _, process in results:
+        assert process != os.getpid()
+        assert not is_alive(process)
 
 
 def test_an_error_of_one_rank_is_the_error_of_the_fit():
@@ -87,7 +77,7 @@ def test_an_error_of_one_rank_is_the_error_of_the_fit():
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.slow)])
-@LIBRARIES
+@EITHER
 def test_a_killed_process_is_named_and_leaves_no_orphan(library, times):
     for _ in range(times):
         start = time.monotonic()
@@ -121,6 +111,7 @@ def test_processes_end_with_the_one_that_started_them(tmp_path):
 import sys
 sys.path[:] = {sys.path!r}
 import rank_functions
+from helpers import EITHER
 from gbm_constrained.distributed.processes import run_processes
 if __name__ == "__main__":
     plan = rank_functions.Plan("lightgbm", path={str(tmp_path)!r})

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import BOTH, CLASSIFIERS, PARENTS, margins_of
+from helpers import CLASSIFIERS, EITHER, PARENTS, margins_of
 
 import gbm_constrained as gc
 from gbm_constrained.cli.main import ALL_MET, main
@@ -52,7 +52,7 @@ def returned(model):
     return report[report["is_returned"]].iloc[0]
 
 
-@BOTH
+@EITHER
 @ORACLES
 def test_amounts_of_one_are_rows(library, oracle):
     X, y, table = draw()
@@ -68,7 +68,7 @@ def test_amounts_of_one_are_rows(library, oracle):
     )
 
 
-@BOTH
+@EITHER
 @ORACLES
 def test_reports_scores_and_audits_are_in_the_unit_of_the_amounts(library, oracle):
     X, y, table = draw(seed=3)
@@ -94,7 +94,7 @@ def test_reports_scores_and_audits_are_in_the_unit_of_the_amounts(library, oracl
     assert found < min(base, (new["amount"] * y_new).mean()) - 0.02
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("oracle", ["plug_in", "refit"])
 def test_rows_weigh_what_their_errors_cost(library, oracle):
     X, y, table = draw()
@@ -130,7 +130,7 @@ def test_the_currency_changes_no_decision():
             assert one[name] == pytest.approx(unit * other[name], rel=1e-6)
 
 
-@BOTH
+@EITHER
 def test_constraints_join_those_of_amounts_and_of_groups_among_them(library):
     X, y, table = draw()
     rules = [

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import EITHER
 
 import gbm_constrained as gc
 from gbm_constrained.cli.main import ALL_MET, BAD_INPUT, NOT_MET, main
@@ -37,7 +38,7 @@ def assert_saved(model, folder):
     pd.testing.assert_frame_equal(loaded.constraint_report_, model.constraint_report_)
 
 
-@pytest.mark.parametrize("library", BOOSTERS)
+@EITHER
 def test_a_booster_misses_so_much_of_the_value_of_new_rows(library, tmp_path):
     kind, quiet = BOOSTERS[library]
     X, y, table = draw()
@@ -134,7 +135,7 @@ def costs_of(model, X, y, table):
     return missed + REVIEW * (decided == 1)
 
 
-@pytest.mark.parametrize("library", BOOSTERS)
+@EITHER
 def test_a_booster_costs_so_much_on_new_rows(library, tmp_path):
     kind, quiet = BOOSTERS[library]
     X, y, table = draw()

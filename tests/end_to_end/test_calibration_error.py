@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
+from helpers import EITHER
 from sklearn.calibration import calibration_curve
 from sklearn.model_selection import train_test_split
 from sklearn.svm import LinearSVC
@@ -48,7 +49,7 @@ def native(model, X):
     return model.get_booster().predict(xgb.DMatrix(X))
 
 
-@LIBRARY
+@EITHER
 def test_probabilities_of_weighted_classes_are_calibrated_beside_a_bound_of_false_alarms(
     library, compas, tmp_path
 ):
@@ -79,7 +80,7 @@ def test_probabilities_of_weighted_classes_are_calibrated_beside_a_bound_of_fals
     assert loaded.constraints == rules
 
 
-@LIBRARY
+@EITHER
 def test_the_map_of_probabilities_is_in_the_leaves_and_changes_no_decision(library, compas):
     """Five rounds under weighted classes leave no time for multipliers alone."""
     X, X_test, y, *_ = compas
@@ -94,7 +95,7 @@ def test_the_map_of_probabilities_is_in_the_leaves_and_changes_no_decision(libra
     assert model.shift_[0] == pytest.approx(-shift)
 
 
-@LIBRARY
+@EITHER
 def test_a_bound_that_always_holds_changes_nothing(library, compas):
     X, X_test, y, *_ = compas
     few = {"n_estimators": 5}
@@ -131,7 +132,7 @@ REFUSED = [
 ]
 
 
-@LIBRARY
+@EITHER
 @pytest.mark.parametrize(("given", "message"), REFUSED)
 def test_what_does_not_go_together_is_refused_before_training(library, given, message):
     X, y = np.random.default_rng(0).normal(size=(200, 2)), np.arange(200) % 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import EITHER, alternate
 
 import gbm_constrained as gc
 from gbm_constrained.metrics import f1_macro, g_mean, metric
@@ -49,8 +50,7 @@ def value(model, rule):
     return report.frame.loc[0, "value"]
 
 
-@LIBRARY
-@pytest.mark.parametrize("name", RULES)
+@alternate("name", RULES)
 def test_rules_hold_on_unseen_rows_that_the_plain_model_violates(library, name):
     rule = RULES[name]
     plain = CLASSIFIERS[library](constraints=[]).fit(TRAIN[0], TRAIN[1])
@@ -62,7 +62,7 @@ def test_rules_hold_on_unseen_rows_that_the_plain_model_violates(library, name):
     assert accuracy > (plain.predict(TEST[0]) == TEST[1]).mean() - 0.06
 
 
-@LIBRARY
+@EITHER
 def test_a_rule_that_always_holds_changes_nothing(library):
     free = CLASSIFIERS[library](constraints=[]).fit(TRAIN[0], TRAIN[1])
     model = fit(library, g_mean() >= 0.0)
@@ -111,7 +111,7 @@ def test_the_svm_and_thresholds_of_groups_refuse_curved_rules():
         model.fit(X, TRAIN[1])
 
 
-@LIBRARY
+@EITHER
 @pytest.mark.parametrize(
     "rule",
     [AVERAGE_ODDS <= 0.1, gc.gap(gc.precision(), by="g") <= 0.1, f1_macro() >= 0.6],

@@ -45,7 +45,7 @@ def rows_of(name, is_coded):
     if is_coded:
         X = X.apply(lambda c: c.cat.codes.where(c.notna()) if c.dtype == "category" else c)
         X = X.astype(float)
-    return train_test_split(X, data.target, test_size=0.5, random_state=0)
+    return train_test_split(X, data.target, train_size=0.5, test_size=2000, random_state=0)
 
 
 @pytest.fixture(scope="module")

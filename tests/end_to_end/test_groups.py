@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from grouped_fits import fitted, problem
+from grouped_fits import BOOSTER, fitted, problem
 from scipy import sparse
 
 from gbm_constrained import (
@@ -19,7 +19,7 @@ from gbm_constrained.constraints.rates import each, error_rate, gap, selection_r
 from gbm_constrained.constraints.selectors import dataset
 
 
-@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+@BOOSTER
 def test_every_form_gives_the_same_model(booster):
     X, y, sex = problem()
     rules = [gap(selection_rate()) <= 0.05, each(error_rate()) <= 0.4]
@@ -102,7 +102,7 @@ def test_many_small_groups_are_told_of_once_and_listed():
     assert len(model.small_groups_) == len(listed)
 
 
-@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+@BOOSTER
 def test_rows_of_data_sets_have_groups_from_columns_of_the_features_only(booster):
     X, y, sex = problem()
     monitor = {"mon": X[:100]}
@@ -154,7 +154,7 @@ def test_numbers_that_are_no_groups_are_refused():
             clf.fit(np.zeros((800, 1)), y, sensitive_features={"income": income})
 
 
-@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+@BOOSTER
 def test_a_fit_names_what_is_wrong_with_groups(booster):
     X, y, sex = problem()
     with pytest.raises(ValueError, match="groups are made by no column"):

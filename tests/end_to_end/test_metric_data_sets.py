@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import BOTH, CLASSIFIERS
+from helpers import CLASSIFIERS, EITHER
 from sklearn.model_selection import train_test_split
 
 import gbm_constrained as gc
@@ -111,7 +111,7 @@ def test_data_sets_that_nothing_is_about_change_nothing(library):
     pd.testing.assert_frame_equal(model.metric_report_, plain.metric_report_)
 
 
-@BOTH
+@EITHER
 def test_probabilities_are_those_of_the_training_rows(library):
     """The objective of the labels leaves data sets out."""
     plain = make(library).fit(X, Y)
@@ -120,7 +120,7 @@ def test_probabilities_are_those_of_the_training_rows(library):
     np.testing.assert_allclose(model.predict_proba(NEW), plain.predict_proba(NEW), rtol=1e-6)
 
 
-@BOTH
+@EITHER
 def test_files_merged_boosters_and_weights(library, tmp_path):
     weight = RNG.uniform(0.5, 2.0, size=N)
     model = make(
@@ -137,7 +137,7 @@ def test_files_merged_boosters_and_weights(library, tmp_path):
     assert str(loaded.constraints[0]) == str(LIMITED)
 
 
-@BOTH
+@EITHER
 def test_an_evaluation_set_is_measured_without_the_constraints_on_data_sets(library):
     given = {"verbose": False} if library == "xgboost" else {}
     model = make(library, maximize=g_mean(), constraints=[LIMITED, gc.error_rate() <= 0.9])
@@ -148,7 +148,7 @@ def test_an_evaluation_set_is_measured_without_the_constraints_on_data_sets(libr
     assert last["held_out"] == pytest.approx(model.score(NEW, NEW_Y), abs=1e-12)
 
 
-@BOTH
+@EITHER
 def test_boosters_without_gradients_meet_constraints_on_data_sets(library):
     kind = {"xgboost": {"booster": "dart"}, "lightgbm": {"boosting_type": "dart"}}[library]
     model = make(library, constraints=[LIMITED], **kind)
@@ -157,7 +157,7 @@ def test_boosters_without_gradients_meet_constraints_on_data_sets(library):
     assert model.constraint_report_["held_out"].iloc[0] <= 0.42
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -171,7 +171,7 @@ def test_bad_data_sets_are_refused(library, given, words):
         make(library, maximize=g_mean(), constraints=[LIMITED]).fit(X, Y, **given)
 
 
-@BOTH
+@EITHER
 def test_starting_scores_have_no_values_for_data_sets(library):
     option = {"xgboost": "base_margin", "lightgbm": "init_score"}[library]
     with pytest.raises(ValueError, match=f"{option} cannot be given together with datasets"):

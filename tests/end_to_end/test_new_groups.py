@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from grouped_fits import fitted, problem
+from grouped_fits import BOOSTER, fitted, problem
 
 from gbm_constrained import Holdout, audit, fnr, fpr
 from gbm_constrained.constraints.comparisons import overall
@@ -44,7 +44,7 @@ def fitted_beside(rule, held, booster, n=200, **options):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+@BOOSTER
 @pytest.mark.parametrize("measure_on", ["train", "crossfit"])
 @pytest.mark.parametrize(
     "rule",
@@ -85,7 +85,7 @@ def test_new_groups_of_an_evaluation_set_are_reported_as_audit_does(booster, mea
     assert model.history_[f"held_out[{rule}]"].iloc[-1] == pytest.approx(report.held_out)
 
 
-@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+@BOOSTER
 @pytest.mark.filterwarnings(f"ignore:{NEW_GROUPS}")
 def test_rules_of_known_groups_stay_beside_rules_with_new_ones(booster):
     X, y, _, held = with_new_groups()
@@ -99,7 +99,7 @@ def test_rules_of_known_groups_stay_beside_rules_with_new_ones(booster):
     np.testing.assert_allclose(model.constraint_report_.held_out, found.frame.value, atol=1e-12)
 
 
-@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+@BOOSTER
 @pytest.mark.filterwarnings(f"ignore:{NEW_GROUPS}")
 def test_a_mean_of_prefixes_is_reported_on_new_groups(booster):
     *_, held = with_new_groups()
@@ -111,7 +111,7 @@ def test_a_mean_of_prefixes_is_reported_on_new_groups(booster):
     assert model.constraint_report_["rows"][0] == "eval_set[0]"
 
 
-@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+@BOOSTER
 def test_small_new_groups_are_left_out_where_that_is_asked_for(booster):
     *_, held = with_new_groups(())
     held[:5] = "X"
@@ -121,7 +121,7 @@ def test_small_new_groups_are_left_out_where_that_is_asked_for(booster):
     assert model.group_report_.group.tolist() == ["sex=F", "sex=M"]
 
 
-@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+@BOOSTER
 @pytest.mark.filterwarnings(f"ignore:{NEW_GROUPS}", "ignore:.*fewer than min_group_size")
 def test_small_new_groups_join_the_others_where_that_is_asked_for(booster):
     X, y, sex, held = with_new_groups(("X",), 200)
@@ -143,7 +143,7 @@ def test_small_new_groups_join_the_others_where_that_is_asked_for(booster):
     assert groups["rows"]["sex=small groups"] == 30
 
 
-@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+@BOOSTER
 def test_missing_groups_of_an_evaluation_set_are_refused_where_missing_is(booster):
     *_, held = with_new_groups((None,))
     rule = gap(selection_rate(), by="sex", missing="raise") <= 0.05
@@ -151,7 +151,7 @@ def test_missing_groups_of_an_evaluation_set_are_refused_where_missing_is(booste
         fitted_beside(rule, held, booster)
 
 
-@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+@BOOSTER
 def test_multipliers_are_not_moved_by_groups_that_training_rows_lack(booster):
     *_, held = with_new_groups()
     rule = gap(selection_rate(), by="sex") <= 0.05
@@ -164,7 +164,7 @@ def test_multipliers_are_not_moved_by_groups_that_training_rows_lack(booster):
         fitted_beside(rule, held, booster, measure_on=Holdout(0.3))
 
 
-@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+@BOOSTER
 @pytest.mark.filterwarnings(f"ignore:{NEW_GROUPS}")
 def test_early_stopping_looks_at_new_groups(booster):
     """A round meets the rules only if the new group does too."""
@@ -199,7 +199,7 @@ def test_a_guarantee_is_refused_where_all_rows_of_a_group_are_set_aside(guarante
         fitted([rule], X, y, sensitive_features={"sex": sex}, guarantee=guarantee)
 
 
-@pytest.mark.parametrize("booster", ["lightgbm", "xgboost"])
+@BOOSTER
 def test_new_groups_of_further_data_sets_take_part(booster):
     X, y, sex = problem()
     frame = pd.DataFrame(X, columns=list("abc")).assign(sex=(sex == "F").astype(float))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from a9a import FEMALE, MALE, load_a9a
 from dataset_rate_problems import ramp_values
-from helpers import BOTH, CLASSIFIERS
+from helpers import CLASSIFIERS, EITHER
 from scipy import sparse
 from sklearn.model_selection import train_test_split
 from sklearn.tree import DecisionTreeClassifier
@@ -125,7 +125,7 @@ ROUNDS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[0, 1])
+@pytest.fixture(scope="module", params=[0, pytest.param(1, marks=pytest.mark.slow)])
 def split(request):
     """Adult with its texts as codes: features, labels and sexes of training and test rows."""
     data = load_adult(download=False)
@@ -136,7 +136,7 @@ def split(request):
     return train_test_split(X, y, sex, test_size=0.3, stratify=y, random_state=request.param)
 
 
-@BOTH
+@EITHER
 def test_a_gap_on_adult_is_met_at_the_accuracy_of_the_sigmoid(library, split):
     """Out of fold; on the test rows within two standard errors of a difference of two rates."""
     X, X_test, y, y_test, sex, sex_test = split
@@ -164,7 +164,7 @@ BARE = {
 }
 
 
-@BOTH
+@EITHER
 def test_rows_that_nothing_pulls_leave_scores_finite(library):
     """Unlabelled rows beyond the end of the ramp have neither gradient nor Hessian."""
     rng = np.random.default_rng(0)

@@ -20,6 +20,7 @@ CASES = [
 ]
 NAMES = [f"{objective}-{kind}-l2={l2:g}" for objective, kind, l2 in CASES]
 QUICK = ("squared-linear-l2=0", "squared-dictionary-l2=0.1", "huber-dictionary-l2=0.1")
+LIKE_OTHERS = [("linear", 0.1), ("dictionary", 0.0)]
 EMPHASIS = (0.3, 0.1, 0.1)  # About the multipliers of the three rules.
 
 
@@ -98,7 +99,13 @@ def test_reference_satisfies_the_optimality_conditions(case):
     assert p.learner.objective(p.weights) == pytest.approx(p.optimum, abs=1e-7)
 
 
-@pytest.mark.parametrize("case", CASES, ids=NAMES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=[pytest.mark.slow] * (case[1:] in LIKE_OTHERS))
+        for case, name in zip(CASES, NAMES, strict=True)
+    ],
+)
 def test_optimum_is_that_of_cvxpy(case):
     p = problem(*case)
     solution = p.learner.solve(2000, tol=1e-6, adaptive=True)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
-from helpers import BOTH, CLASSIFIERS, interrupt, quiet
+from helpers import CLASSIFIERS, EITHER, alternate, interrupt, quiet
 
 import gbm_constrained as gc
 
@@ -162,8 +162,7 @@ def assert_same(one, other):
     assert one.feasibility_.cost == other.feasibility_.cost
 
 
-@BOTH
-@pytest.mark.parametrize("case", CASES)
+@alternate("case", CASES)
 def test_resumed_is_the_uninterrupted_model(library, case, path, grown):
     """Interrupted after the first and the last pass: saved passes are not grown again."""
     seen, again = [], []
@@ -191,7 +190,7 @@ def test_resumed_is_the_uninterrupted_model(library, case, path, grown):
         assert not os.listdir(path.parent)
 
 
-@BOTH
+@EITHER
 def test_interrupted_again_and_again(library, path, grown):
     """Each time in the pass after the one that the file ends with."""
     seen = []
@@ -205,7 +204,7 @@ def test_interrupted_again_and_again(library, path, grown):
     assert len(grown) < n_rounds + 3 * len(starts) * FOLDS
 
 
-@BOTH
+@EITHER
 def test_what_ended_one_pass_did_not_end_the_passes_before(library, path):
     seen = []
 
@@ -222,7 +221,7 @@ def test_what_ended_one_pass_did_not_end_the_passes_before(library, path):
     assert resumed.stopping_message_ == whole.stopping_message_ is not None
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("source", [np.random.RandomState, np.random.default_rng])
 def test_a_source_of_randomness_is_drawn_from_as_without(library, source, path):
     left = []
@@ -278,7 +277,7 @@ SCRIPT = """
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 @pytest.mark.parametrize("n_kills", [1, pytest.param(20, marks=pytest.mark.slow)])
-@BOTH
+@EITHER
 def test_killed_at_random_moments(library, n_kills, tmp_path):
     """Killed within a pass, a write or the training of the model; then run again."""
     arguments = [library, str(tmp_path), str(n_kills), "2"]

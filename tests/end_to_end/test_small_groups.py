@@ -13,7 +13,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import gbm_constrained as gc
-from tests.helpers import BOTH, CLASSIFIERS, PARENTS
+from tests.helpers import CLASSIFIERS, EITHER, PARENTS
 
 QUIET = {"lightgbm": {"verbose": -1}, "xgboost": {"learning_rate": 0.1}}
 ACS = {
@@ -21,6 +21,9 @@ ACS = {
     "ratio": (lambda: gc.ratio(gc.selection_rate(), by="race") >= 0.8, "race"),
     "crossed": (lambda: gc.gap(gc.fpr(), by=["race", "sex"]) <= 0.02, ["race", "sex"]),
 }
+
+# What the other library shows as well.
+REPEATED = [("xgboost", "crossed"), ("xgboost", "ratio"), ("lightgbm", "gap")]
 
 
 def read(name):
@@ -47,7 +50,7 @@ def fit_both(library, X, y, groups, constraint, rows, **options):
 @pytest.mark.parametrize(
     ("library", "name"),
     [
-        pytest.param(*case, marks=[pytest.mark.slow] * (case == ("xgboost", "crossed")))
+        pytest.param(*case, marks=[pytest.mark.slow] * (case in REPEATED))
         for case in itertools.product(CLASSIFIERS, ACS)
     ],
 )
@@ -77,7 +80,7 @@ def test_nine_races_of_the_census(library, name):
     )
 
 
-@BOTH
+@EITHER
 def test_races_of_compas(library):
     """Recall was .02 after 64 to 96 plain fits."""
     table = read("compas")
@@ -91,7 +94,7 @@ def test_races_of_compas(library):
     assert np.mean(decided == labels) > np.mean(plain == labels) - 0.03
 
 
-@BOTH
+@EITHER
 def test_a_gap_of_many_groups_is_no_larger_than_without_the_constraint(library):
     """Adult by race gave 2.8 points away for a larger gap."""
     table = read("adult").drop(columns="split")
@@ -125,7 +128,7 @@ def draw(n=6000, sizes=(0.6, 0.3, 0.08, 0.015, 0.005), seed=0):
     return X, y, pd.DataFrame({"g": group})
 
 
-@BOTH
+@EITHER
 def test_small_groups_are_held_at_any_price_where_that_is_asked_for(library):
     """The gap of all groups on held-out rows is smaller, at more errors."""
     X, y, groups = draw()
@@ -142,7 +145,7 @@ def test_small_groups_are_held_at_any_price_where_that_is_asked_for(library):
     assert errors["keep"] < reports["keep"]["error"]["plain"] + 0.03
 
 
-@BOTH
+@EITHER
 def test_a_fit_of_many_groups_grows_no_more_boosters_than_one_of_two(library):
     """One set of plain fold boosters and one with multipliers, whatever the number of groups."""
     X, y, groups = draw()
@@ -161,7 +164,7 @@ def test_a_fit_of_many_groups_grows_no_more_boosters_than_one_of_two(library):
     assert counts[0] <= counts[1] == 2
 
 
-@BOTH
+@EITHER
 def test_an_auc_of_each_group_that_is_nearly_met_costs_next_to_nothing(library):
     """It cost three points of AUC and thirty plain fits."""
     X, y, groups = draw(9000, sizes=(0.6, 0.4))

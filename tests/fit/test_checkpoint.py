@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
-from helpers import BOTH, CLASSIFIERS, interrupt, quiet
+from helpers import CLASSIFIERS, EITHER, interrupt, quiet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -175,7 +175,7 @@ BAD_PATHS = [
 ]
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(("value", "error", "match"), BAD_PATHS)
 def test_bad_paths(library, value, error, match):
     with pytest.raises(error, match=match):
@@ -205,7 +205,7 @@ CHANGES = {
 }
 
 
-@BOTH
+@EITHER
 def test_other_data_and_parameters_are_refused(library, path):
     interrupt_training(library, path)
     before = path.read_bytes()
@@ -231,7 +231,7 @@ REFUSED = [
 ]
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(("options", "match"), REFUSED)
 def test_fits_without_boosters_of_folds_are_refused(library, options, match, path):
     model, arguments = make(library)
@@ -240,7 +240,7 @@ def test_fits_without_boosters_of_folds_are_refused(library, options, match, pat
     assert not path.exists()
 
 
-@BOTH
+@EITHER
 def test_the_file_is_removed_where_constraints_cannot_be_met(library, path):
     """The fit is done then, and to resume it would be of no use."""
     model, arguments = make(library)
@@ -250,7 +250,7 @@ def test_the_file_is_removed_where_constraints_cannot_be_met(library, path):
     assert not os.listdir(path.parent)
 
 
-@BOTH
+@EITHER
 def test_nothing_is_left_on_the_estimator(library, path):
     plain = fit(library)
     interrupt_training(library, path)

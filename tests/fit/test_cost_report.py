@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import BOTH, CLASSIFIERS
+from helpers import CLASSIFIERS, EITHER
 from plug_in_fits import OPTIONS
 from sklearn.linear_model import Ridge
 
@@ -35,7 +35,7 @@ def fitted(library, table, rules=RULES, **options):
         )
 
 
-@BOTH
+@EITHER
 def test_the_plain_row_is_what_boosters_without_constraints_do_out_of_fold(
     library, table, conclusions
 ):
@@ -52,7 +52,7 @@ def test_the_plain_row_is_what_boosters_without_constraints_do_out_of_fold(
     np.testing.assert_allclose(report.loc["plain"], expected, atol=1e-12)
 
 
-@BOTH
+@EITHER
 def test_the_returned_row_is_that_of_the_reports(library, table):
     """Groups are compared as they are, though they act by credibility."""
     model = fitted(library, table)
@@ -67,7 +67,7 @@ def test_the_returned_row_is_that_of_the_reports(library, table):
     assert model.feasibility_.cost.unconstrained_error == plain.objective
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("options", [{"solver": "abpp"}, {"measure_on": "train"}], ids=str)
 def test_a_plain_model_that_was_not_measured_is_missing(library, table, options):
     model = fitted(library, table, **options)

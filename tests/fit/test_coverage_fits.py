@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import BOTH
+from helpers import EITHER
 from scipy import stats
 from small_fits import make
 
@@ -31,7 +31,7 @@ def shares_of(codes):
     return np.bincount(codes, minlength=3) / codes.size
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("solver", ["abpp", "threshold"])
 def test_coverage_is_met_by_multipliers_and_by_biases(library, solver):
     X, _ = draw()

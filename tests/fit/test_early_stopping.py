@@ -7,7 +7,7 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 import xgboost as xgb
-from helpers import BOTH, CLASSIFIERS, quiet
+from helpers import BOTH, CLASSIFIERS, EITHER, quiet
 from sklearn.metrics import log_loss, roc_auc_score
 
 import gbm_constrained as gc
@@ -134,7 +134,7 @@ def paths():
 BOUNDS = (0.2, 0.3, 0.4)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_stopping_on_the_constraints(library, bound, paths):
     violations, losses = paths[library, bound]
@@ -148,7 +148,7 @@ def test_stopping_on_the_constraints(library, bound, paths):
     )
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_stopping_on_both(library, bound, paths):
     violations, losses = paths[library, bound]
@@ -162,7 +162,7 @@ def test_stopping_on_both(library, bound, paths):
     assert (best_of(model), trained_rounds(model)) == (best, trained)
 
 
-@BOTH
+@EITHER
 def test_a_last_round_that_breaks_the_constraints_is_not_the_best(library, paths):
     """Though its metric is better than that of all rounds that met them."""
     violations, losses = paths[library, 0.4]
@@ -205,7 +205,7 @@ def test_the_metric_alone_is_the_parents_way(library, paths):
 # --- the parents' own ways of asking for it -----------------------------------------------------
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("on", ["constraints", "both"])
 def test_callbacks_of_the_parents(library, on):
     """They bring the patience, and stay the user's."""
@@ -294,7 +294,7 @@ def test_rounds_of_lightgbm_without_a_split_are_not_counted():
     assert scores[1] > min(values) + 1e-3
 
 
-@BOTH
+@EITHER
 def test_the_last_evaluation_set_drives_it(library):
     """And the training rows are none."""
     easy = X[HELD, 0] > 1.2  # whose positive rows are not missed
@@ -311,7 +311,7 @@ def test_the_last_evaluation_set_drives_it(library):
     assert best_of(same) == best_of(alone)
 
 
-@BOTH
+@EITHER
 def test_groups_of_the_evaluation_set(library):
     """A gap is measured there with the set's own sensitive features."""
     groups = {"half": X[:, 3] > 0}
@@ -330,7 +330,7 @@ def test_groups_of_the_evaluation_set(library):
 # --- refused ------------------------------------------------------------------------------------
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("on", ["constraints", "both"])
 def test_what_it_needs(library, on):
     stopping = {STOPPING[library]: PATIENCE, "early_stopping_on": on}
@@ -425,7 +425,7 @@ def test_a_shift_changes_no_merit(n_classes, conclusions):
     assert unshifted.criterion > merits[0].criterion + 0.1
 
 
-@BOTH
+@EITHER
 def test_regressors_do_not_stop_where_all_predictions_are_alike(library):
     """Those of the first rounds have no gap."""
     rng = np.random.default_rng(0)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
-from helpers import BOTH, KINDS, RULES, margins_of, quiet
+from helpers import EITHER, KINDS, RULES, margins_of, quiet
 from measured_fits import draw_table, make
 from scipy import sparse
 
@@ -21,7 +21,7 @@ def table():
     return draw_table()
 
 
-@BOTH
+@EITHER
 @KINDS
 def test_an_evaluation_set_moves_the_multipliers(library, kind, table, conclusions):
     """The last one; no booster is grown besides, and its rates move the multipliers."""
@@ -59,7 +59,7 @@ def test_an_evaluation_set_moves_the_multipliers(library, kind, table, conclusio
     assert report.held_out[0] == pytest.approx(rate)
 
 
-@BOTH
+@EITHER
 def test_an_evaluation_set_that_is_not_watched_is_evidence(library, table):
     X, y = table[0], table[1]["binary"]
     given = {"eval_set": [(X[:200], y[:200])], **quiet(library)}
@@ -74,7 +74,7 @@ def test_an_evaluation_set_that_is_not_watched_is_evidence(library, table):
         assert model.constraint_report_.held_out[0] == pytest.approx(missed)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("measure_on", ["train", "holdout"])
 def test_weights_of_an_evaluation_set_count_in_its_rates(library, measure_on, table, conclusions):
     """In those that are reported, and in those that move the multipliers."""
@@ -99,7 +99,7 @@ def test_weights_of_an_evaluation_set_count_in_its_rates(library, measure_on, ta
         assert abs(weighted - plain) > 1e-3
 
 
-@BOTH
+@EITHER
 def test_a_share_is_held_out_in_spite_of_an_evaluation_set(library, table, conclusions):
     X, y = table[0], table[1]["binary"]
     model = make(library, [gc.fnr() <= 0.1], measure_on=gc.Holdout(0.3))
@@ -109,7 +109,7 @@ def test_a_share_is_held_out_in_spite_of_an_evaluation_set(library, table, concl
     assert conclusions[0].fit.measured.rows.source == "holdout"
 
 
-@BOTH
+@EITHER
 def test_constraints_that_an_evaluation_set_cannot_measure(library, table):
     X, y = table[0], table[1]["binary"]
     constraint = gc.error_rate(on=X[200:, 0] > 0) <= 0.2
@@ -119,7 +119,7 @@ def test_constraints_that_an_evaluation_set_cannot_measure(library, table):
         )
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("weighted", [False, True])
 def test_training_rows_among_the_evaluation_sets_are_no_evidence(
     library, weighted, table, conclusions
@@ -161,7 +161,7 @@ def test_copies_of_the_training_rows_are_no_evidence_either(library, kind, table
     assert model.constraint_report_["rows"].tolist() == ["eval_set[0], watched"]
 
 
-@BOTH
+@EITHER
 def test_training_rows_are_no_evidence_below_further_data_sets(library, table):
     """The library is given others than the user's, and evaluates these as rows of their own."""
     X, y = table[0], table[1]["binary"]
@@ -177,7 +177,7 @@ def test_training_rows_are_no_evidence_below_further_data_sets(library, table):
     assert model.constraint_report_["rows"].tolist() == ["out of fold"] * 2
 
 
-@BOTH
+@EITHER
 def test_training_rows_to_stop_by_are_refused_where_some_are_set_aside(library, table):
     """They would stop the training by the rows that are to certify it."""
     X, y = table[0], table[1]["binary"]
@@ -186,7 +186,7 @@ def test_training_rows_to_stop_by_are_refused_where_some_are_set_aside(library, 
         model.fit(X, y, eval_set=[(X, y)])
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("iterate", ["last", "randomized"])
 def test_an_evaluation_set_without_groups_reports_no_gap(library, iterate):
     """Out of fold there are groups; of the evaluation set alone nothing would be known."""
@@ -218,7 +218,7 @@ def test_an_evaluation_set_without_groups_reports_no_gap(library, iterate):
     pd.testing.assert_series_equal(given.iloc[1], found[False][columns].iloc[1])
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("compare", [gc.gap, gc.ratio, gc.each])
 def test_an_evaluation_set_of_one_group_compares_nothing(library, compare, table):
     """Which is no gap of zero, no ratio of one, and says nothing of the other group."""

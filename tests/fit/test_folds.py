@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import BOTH, RULES
+from helpers import EITHER, RULES
 from measured_fits import draw_table, make
 from sklearn.base import clone
 from sklearn.model_selection import GroupKFold, KFold, ShuffleSplit, TimeSeriesSplit
@@ -25,7 +25,7 @@ def table():
     return draw_table()
 
 
-@BOTH
+@EITHER
 def test_fewer_rows_than_folds(library, conclusions):
     """Each row is a fold then."""
     X = np.arange(12.0).reshape(6, 2)
@@ -34,7 +34,7 @@ def test_fewer_rows_than_folds(library, conclusions):
     assert [fold.held.size for fold in conclusions[0].fit.measured.boosters.folds] == [1] * 6
 
 
-@BOTH
+@EITHER
 def test_no_seed_is_seed_zero(library, table, conclusions):
     X, y = table
     seeds = [None, 0, np.random.RandomState(0), 1]
@@ -52,7 +52,7 @@ def test_no_seed_is_seed_zero(library, table, conclusions):
     )
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("measure_on", ["crossfit", "holdout"])
 def test_groups_of_a_fit(library, measure_on, table, conclusions):
     X, y = table
@@ -95,7 +95,7 @@ def test_holdout_is_chosen_where_every_rate_has_many_rows(sizes, constraints, wh
             assert fit.resolve_measurement() == expected
 
 
-@BOTH
+@EITHER
 def test_many_rows_of_each_rate_grow_one_booster_more(library, conclusions, grown):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2 * MIN_ROWS_FOR_HOLDOUT, 2))
@@ -107,7 +107,7 @@ def test_many_rows_of_each_rate_grow_one_booster_more(library, conclusions, grow
     assert grown == [False], "the plain booster meets the bound"
 
 
-@BOTH
+@EITHER
 def test_the_share_held_out_is_stratified(library, table, conclusions):
     X, y = table[0], table[1]["binary"]
     model = make(library, [gc.fnr() <= 0.1], measure_on=gc.Holdout(0.4))
@@ -124,7 +124,7 @@ def earlier(library, X, y):
     return {"init_model": model.booster_}
 
 
-@BOTH
+@EITHER
 def test_continued_training_is_measured_on_training_rows(library, table, conclusions):
     """By default; asked for explicitly it is refused, unless there is an evaluation set."""
     X, y = table[0], table[1]["binary"]
@@ -176,7 +176,7 @@ def test_fewer_groups_than_parts_are_refused():
         clf.fit(X, y, groups=np.arange(90) % 3)
 
 
-@BOTH
+@EITHER
 def test_rows_of_datasets_make_up_for_no_training_rows(library):
     """A fold of theirs alone would leave a booster nothing to learn from."""
     X, y = np.random.default_rng(0).normal(size=(90, 2)), np.arange(90) % 2
@@ -211,7 +211,7 @@ def test_rows_that_belong_to_no_group_are_refused(missing):
         clf.fit(X, y, groups=groups[:, None])
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("options", [{"measure_on": gc.CrossFit(4)}, {"measure_on": "holdout"}])
 def test_parts_without_weight_are_refused_by_name(library, options):
     """A booster of a fold would have nothing to learn, or to be measured by."""
@@ -243,7 +243,7 @@ def bind(X, y, time=None, **options):
     return FitProblem.of(options, FitArguments(X, y, time=time), LibrarySettings(0.1, 5))[1]
 
 
-@BOTH
+@EITHER
 def test_own_folds_given_as_pairs_make_the_same_model(library, rows):
     X, y = rows
     problem = bind(X, y)
@@ -255,7 +255,7 @@ def test_own_folds_given_as_pairs_make_the_same_model(library, rows):
     pd.testing.assert_frame_equal(own.constraint_report_, given.constraint_report_)
 
 
-@BOTH
+@EITHER
 def test_windows_by_time_are_those_of_the_splitter_of_rows_in_order(library, rows):
     """A bound that never binds leaves the decisions to the boosters, whatever periods weigh."""
     X, y = rows
@@ -278,7 +278,7 @@ def test_windows_by_time_are_those_of_the_splitter_of_rows_in_order(library, row
     assert by_splitter.constraint_report_["held_out"][0] == pytest.approx(plain, abs=1e-12)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(
     ("rule", "objective"),
     [
@@ -299,7 +299,7 @@ def test_a_report_is_the_mean_of_its_periods(library, rule, objective):
     assert model.constraint_report_["held_out"][0] == pytest.approx(held_out, abs=1e-12)
 
 
-@BOTH
+@EITHER
 def test_a_column_of_x_is_the_time(library, rows):
     X, y = rows
     table = pd.DataFrame(X).rename(columns=str).assign(day=np.arange(600) // 10)
@@ -328,7 +328,7 @@ def test_rows_of_a_guarantee_are_in_no_fold_of_a_splitter(rows):
         assert (held // 200 == i).all()
 
 
-@BOTH
+@EITHER
 def test_a_metric_is_optimised_on_given_folds(library, rows):
     X, y = rows
     pairs = list(TimeSeriesSplit(3).split(X))
@@ -340,7 +340,7 @@ def test_a_metric_is_optimised_on_given_folds(library, rows):
     )
 
 
-@BOTH
+@EITHER
 def test_the_rules_of_a_metric_are_measured_on_periods_by_their_weights(library, rows):
     X, y = rows
     options = {"maximize": "accuracy", "solver": Reduction(oracle="plug_in")}
@@ -355,7 +355,7 @@ def test_the_rules_of_a_metric_are_measured_on_periods_by_their_weights(library,
     assert argmax["held_out"] == pytest.approx(expected, abs=1e-12)
 
 
-@BOTH
+@EITHER
 def test_groups_of_fit_are_those_of_the_splitter(library, rows):
     X, y = rows
     groups = np.arange(600) // 6
@@ -374,7 +374,7 @@ def test_rates_are_compared_on_the_same_rows_where_some_are_never_held_out():
     assert _find_compared(halves[:1], np.arange(4, 8)) == []
 
 
-@BOTH
+@EITHER
 def test_parameters_are_cloned_and_a_checkpoint_knows_the_folds(library, rows, tmp_path):
     X, y = rows
     model = make(library, FALSE_ALARMS, measure_on=ShuffleSplit(1, test_size=0.3))
@@ -429,7 +429,7 @@ CASES = {
 }  # fmt: skip
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.filterwarnings("ignore:.*some groups have fewer")
 def test_what_does_not_go_together_is_refused_before_training(library, case, rows):

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
-from helpers import BOTH, CLASSIFIERS, KINDS, PARENTS, RULES, margins_of
+from helpers import BOTH, CLASSIFIERS, EITHER, KINDS, PARENTS, RULES, margins_of
 from measured_fits import OPTIONS, ROUNDS, TOLERANCE, draw_table, make, population, score
 from scipy import sparse
 from sklearn.datasets import load_digits
@@ -194,7 +194,7 @@ def test_lightgbm_scores_tables_and_their_numbers_alike(conclusions):
     assert np.ptp(scored) > 0.1
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("measure_on", ["crossfit", "holdout"])
 def test_optimism_is_what_boosters_lose_and_more_rows_leave(
     library, measure_on, table, conclusions
@@ -253,7 +253,7 @@ def test_schedules_of_the_learning_rate_are_followed_by_all(library, table, conc
 # --- multipliers, and the model that follows -----------------------------------------------------
 
 
-@BOTH
+@EITHER
 @pytest.mark.filterwarnings("ignore:.*Too few rows", "ignore:.*some groups have fewer")
 def test_a_group_without_held_out_rows_is_not_taken_to_miss_all(library, table):
     """Recall and miss rate are bounded alike, and other constraints hold beside them."""
@@ -284,7 +284,7 @@ def test_a_group_without_held_out_rows_is_not_taken_to_miss_all(library, table):
     assert held.min() > 0.1
 
 
-@BOTH
+@EITHER
 @KINDS
 @pytest.mark.parametrize("measure_on", ["crossfit", "holdout"])
 @pytest.mark.usefixtures("one_pass")
@@ -362,7 +362,7 @@ def rare(rng, n):
     return X, (X[:, 0] + 0.7 * X[:, 1] + 0.8 * rng.normal(size=n) > 3.0).astype(int)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("guarantee", [None, "high_probability"])
 def test_thresholds_are_chosen_by_what_errors_cost_in_the_objective(library, guarantee):
     """Where frauds count forty times, no threshold undoes that for want of a tighter bound."""
@@ -377,7 +377,7 @@ def test_thresholds_are_chosen_by_what_errors_cost_in_the_objective(library, gua
     assert decided[y_new == 1].mean() >= 0.6  # .29 where all errors count alike
 
 
-@BOTH
+@EITHER
 @pytest.mark.usefixtures("one_pass")
 def test_thresholds_stay_where_the_constraint_is_met_with_room(library, table):
     """The constant model that a fit begins with misses all: the constraint has been at work."""
@@ -392,10 +392,12 @@ def test_thresholds_stay_where_the_constraint_is_met_with_room(library, table):
 @pytest.mark.parametrize(
     ("library", "n_seeds", "options"),
     [
-        ("xgboost", 2, {"n_estimators": 100, "learning_rate": 0.1}),
-        ("lightgbm", 4, {"n_estimators": 40, "learning_rate": 0.25}),
+        ("lightgbm", 2, {"n_estimators": 40, "learning_rate": 0.25}),
+        pytest.param(
+            "xgboost", 2, {"n_estimators": 100, "learning_rate": 0.1}, marks=pytest.mark.slow
+        ),
     ],
-    ids=["xgboost", "lightgbm"],
+    ids=["lightgbm", "xgboost"],
 )
 def test_gaps_of_error_rates_hold_in_the_population(library, n_seeds, options):
     """By multipliers alone, a model of all rows makes fewer of the errors that are asked for.
@@ -428,7 +430,7 @@ def test_rates_over_few_rows_correct_nothing(n, corrected, conclusions):
     assert conclusions[0].fit.solver.corrected.tolist() == corrected
 
 
-@BOTH
+@EITHER
 def test_refit_violations_are_of_the_training_rows(library, conclusions):
     """By its gap of error rates there at any threshold, and what the folds' boosters lose."""
     X, y, group = population(np.random.default_rng(0), 12_000)
@@ -454,7 +456,7 @@ def test_refit_violations_are_of_the_training_rows(library, conclusions):
     assert min(violations) == 0.0 < max(violations)
 
 
-@BOTH
+@EITHER
 def test_a_prefix_that_the_model_violates_is_not_chosen(library, conclusions):
     """The model of all rows is wrong on one group alone, but for one prefix."""
     X, y, group = population(np.random.default_rng(0), 12_000)
@@ -475,7 +477,7 @@ def test_a_prefix_that_the_model_violates_is_not_chosen(library, conclusions):
     assert choose_decision(fit, scores, 24).choice.rounds == rounds
 
 
-@BOTH
+@EITHER
 def test_constraints_on_one_class_among_many_leave_the_others_right(library):
     """Strict constraints on two of ten digits cost a few points, not a fourth."""
     X, y = load_digits(return_X_y=True)

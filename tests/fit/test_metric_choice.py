@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import BOTH, CLASSIFIERS, quiet
+from helpers import CLASSIFIERS, EITHER, quiet
 from sklearn.datasets import make_classification
 
 import gbm_constrained as gc
@@ -100,7 +100,7 @@ def test_the_worst_of_many_recalls_is_promised_without_the_optimism_of_its_choic
     assert np.mean(promised) - np.mean(reached) < 0.03
 
 
-@BOTH
+@EITHER
 def test_a_model_of_all_rows_that_decides_otherwise_keeps_no_promise(library):
     """Six atoms have six scores, which the boosters of the folds put in another order."""
     rng = np.random.default_rng(14)

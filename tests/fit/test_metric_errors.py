@@ -8,7 +8,7 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 import xgboost as xgb
-from helpers import BOTH, CLASSIFIERS
+from helpers import CLASSIFIERS, EITHER
 
 import gbm_constrained as gc
 from gbm_constrained.metrics import BlackBox, cost, f1_micro, g_mean, h_mean, metric, min_recall
@@ -127,7 +127,7 @@ def test_a_class_that_a_booster_would_not_know_is_refused(library, measure_on, w
         make(library, maximize="g_mean", **given).fit(X, y)
 
 
-@BOTH
+@EITHER
 def test_a_class_that_is_not_held_out_is_refused_with_a_remedy_that_works(library):
     X, y = draw()
     y[:2] = 3
@@ -138,7 +138,7 @@ def test_a_class_that_is_not_held_out_is_refused_with_a_remedy_that_works(librar
     assert model.set_params(measure_on=gc.CrossFit(2)).fit(X, y).classes_.size == 4
 
 
-@BOTH
+@EITHER
 def test_rows_that_give_the_metric_no_value_are_refused(library, without_training):
     X, y = draw()
     with pytest.raises(ValueError, match="one class only"):
@@ -150,7 +150,7 @@ def test_rows_that_give_the_metric_no_value_are_refused(library, without_trainin
         make(library, maximize=h_mean(on={"group": "v"})).fit(X, y, sensitive_features=group)
 
 
-@BOTH
+@EITHER
 def test_a_single_row_of_a_group_and_a_class_has_no_probability_where_it_was_not_seen(library):
     X, y = draw()
     group = np.where(X[:, 1] > 0, "u", "v")
@@ -186,7 +186,7 @@ def test_evaluations_of_a_metric_refuse_labels_that_the_model_does_not_know():
         model.score(X[y < 2], y[y < 2])
 
 
-@BOTH
+@EITHER
 def test_groups_of_evaluation_sets_are_asked_for_where_they_are_given(library, without_training):
     X, y = draw()
     group, pair = np.arange(240) % 2, (X[:80], y[:80])

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
-from helpers import BOTH, CLASSIFIERS, Interruption, interrupt, quiet
+from helpers import CLASSIFIERS, EITHER, Interruption, interrupt, quiet
 
 import gbm_constrained as gc
 from gbm_constrained.metrics import f1_macro, f_beta, g_mean, h_mean, metric
@@ -162,7 +162,7 @@ def test_a_callback_ends_the_search_with_the_best_so_far(library, n_calls, optio
     assert model.metric_report_["held_out"].notna().all()
 
 
-@BOTH
+@EITHER
 def test_an_interruption_leaves_the_classifier_as_it_was(library):
     model = make(library, maximize=g_mean()).fit(X, Y, **quiet(library))
     before = bytes_of(model)
@@ -195,7 +195,7 @@ def limited(clock):
     return fit
 
 
-@BOTH
+@EITHER
 def test_all_boosters_have_the_rounds_that_there_is_time_for(library, limited):
     """Three folds of 2/3 of the rows are two units of work, the model of all rows one more.
 
@@ -218,7 +218,7 @@ def test_all_boosters_have_the_rounds_that_there_is_time_for(library, limited):
     )
 
 
-@BOTH
+@EITHER
 def test_a_generous_limit_changes_nothing(library, limited):
     model = limited(library, make(library, maximize=g_mean()), 1000.0)
     expected = make(library, maximize=g_mean()).fit(X, Y, **quiet(library))
@@ -228,14 +228,14 @@ def test_a_generous_limit_changes_nothing(library, limited):
     np.testing.assert_array_equal(model.predict(X), expected.predict(X))
 
 
-@BOTH
+@EITHER
 def test_a_limit_that_leaves_hardly_a_model_is_refused(library, limited):
     message = r"time_limit=0\.5 leaves time for 1 of 6 rounds.*at a learning rate of 0\.05"
     with pytest.raises(ValueError, match=message):
         limited(library, make(library, maximize=g_mean(), learning_rate=0.05), 0.5)
 
 
-@BOTH
+@EITHER
 def test_one_round_is_trained_whatever_the_limit_and_files_say_so(library, limited, tmp_path):
     """One round is a model at this learning rate."""
     model = limited(library, make(library, maximize=g_mean(), learning_rate=0.6), 0.5)
@@ -301,7 +301,7 @@ def test_a_callback_sees_no_search_of_a_stage():
     assert bytes_of(silent) == bytes_of(model)
 
 
-@BOTH
+@EITHER
 def test_early_stopping_goes_back_to_its_best_round(library, limited):
     name = {"xgboost": "early_stopping_rounds", "lightgbm": "early_stopping_round"}[library]
     options = {"maximize": g_mean(), name: 15, "n_estimators": 20, "measure_on": "holdout"}
@@ -329,7 +329,7 @@ def test_the_search_of_a_linear_model_ends_in_time(clock):
 # --- refusals ------------------------------------------------------------------------------------
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
@@ -387,6 +387,7 @@ CASES = {  # parameters, and boosters that are trained on parts or all of the ro
     "one model": ({"maximize": g_mean(), "measure_on": "train"}, 2),
     "without gradients": ({"constraints": [gc.class_error(2) <= 0.2]}, FOLDS + 1),
 }  # fmt: skip
+COMBINED = ("mixture", "merged groups", "groups in stages", "merged stages", "of ones own")
 WITHOUT_GRADIENTS = {
     "xgboost": {"booster": "dart", "rate_drop": 0.3},
     "lightgbm": {"boosting_type": "dart"},
@@ -400,7 +401,11 @@ def case_of(library, case):
 
 
 @pytest.mark.parametrize(  # Each case with one of the libraries, in turn.
-    ("library", "case"), [*zip(itertools.cycle(CLASSIFIERS), CASES)]
+    ("library", "case"),
+    [
+        pytest.param(library, case, marks=[pytest.mark.slow] * (case in COMBINED))
+        for library, case in zip(itertools.cycle(CLASSIFIERS), CASES, strict=False)
+    ],
 )
 @pytest.mark.filterwarnings("ignore:measure_on='train'")
 def test_an_interrupted_fit_gives_the_uninterrupted_model(library, case, tmp_path, trainings):
@@ -425,7 +430,7 @@ def test_an_interrupted_fit_gives_the_uninterrupted_model(library, case, tmp_pat
     assert_same(resumed, whole)
 
 
-@BOTH
+@EITHER
 def test_fold_boosters_of_a_fit_without_a_metric_are_resumed(library, tmp_path, trainings):
     """The library itself trains the model of all rows alone."""
     path, options = tmp_path / "run.checkpoint", {"maximize": g_mean(), **IN_GROUPS}
@@ -442,7 +447,7 @@ def test_fold_boosters_of_a_fit_without_a_metric_are_resumed(library, tmp_path, 
     assert_same(resumed, whole)
 
 
-@BOTH
+@EITHER
 def test_a_checkpoint_of_another_metric_is_refused(library, tmp_path, trainings):
     path = tmp_path / "run.checkpoint"
     trainings.interrupt_at(2)
@@ -458,7 +463,7 @@ def test_a_checkpoint_of_another_metric_is_refused(library, tmp_path, trainings)
     assert trainings.count == 0
 
 
-@BOTH
+@EITHER
 def test_merged_boosters_stop_early_alike(library, tmp_path, trainings):
     """A restored booster has the rounds up to its best one."""
     path = tmp_path / "run.checkpoint"

@@ -9,7 +9,7 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 import xgboost as xgb
-from helpers import BOTH, CLASSIFIERS, PARENTS, fit_linear, margins_of, quiet
+from helpers import CLASSIFIERS, EITHER, PARENTS, fit_linear, margins_of, quiet
 from scipy.special import softmax
 from sklearn.base import clone
 
@@ -120,7 +120,7 @@ def test_weights_move_by_their_geometric_mean():
 # -- fits ----------------------------------------------------------------------------------------
 
 
-@BOTH
+@EITHER
 def test_refit_is_the_parents_with_the_weights_and_decides_by_the_rules(data, library):
     X, y, _ = data
     # Of fixed costs, a refit has the weights of these.
@@ -241,7 +241,7 @@ def test_unknown_oracle(data):
 # -- with what else decides the model ------------------------------------------------------------
 
 
-@BOTH
+@EITHER
 def test_merged_boosters_of_the_folds_have_the_weights(data, library):
     """Groups of rows that stay together are the folds, so that their boosters are known."""
     X, y, _ = data
@@ -326,7 +326,7 @@ def _assert_equal_but_for_a_shift(found, expected):
     np.testing.assert_allclose(shift, np.broadcast_to(shift[:1], shift.shape), atol=2e-6)
 
 
-@BOTH
+@EITHER
 def test_weights_go_to_fixed_costs(fewer, library):
     X, y, _ = fewer
     model = _make_in_stages(library, minimize=cost(COSTS)).fit(X, y)
@@ -337,7 +337,7 @@ def test_weights_go_to_fixed_costs(fewer, library):
     assert -model.score(X, y) == pytest.approx(report["train"].max(), abs=1e-9)
 
 
-@BOTH
+@EITHER
 def test_stages_of_equal_weights_are_one_fit(fewer, library):
     X, y, _ = fewer
     given = {"eval_set": [(X[:300], y[:300])], **quiet(library)}
@@ -351,7 +351,7 @@ def test_stages_of_equal_weights_are_one_fit(fewer, library):
             np.testing.assert_allclose(model.evals_result_[name][metric], of_rounds, atol=1e-6)
 
 
-@BOTH
+@EITHER
 def test_same_seed_same_model(fewer, library):
     X, y, _ = fewer
     drawn = {"subsample": 0.7, "random_state": 3}
@@ -366,7 +366,7 @@ def test_same_seed_same_model(fewer, library):
     np.testing.assert_array_equal(first.predict(X), second.predict(X))
 
 
-@BOTH
+@EITHER
 def test_merged_boosters_of_the_folds_are_grown_along_the_path(fewer, library):
     X, y, _ = fewer
     groups = np.arange(len(y)) % 3

@@ -88,7 +88,7 @@ def constraints(draw):
         reject()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(constraint=constraints())
 def test_a_constraint_is_read_as_it_was_written(constraint):
     text = dumps(constraint)
@@ -196,7 +196,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(value=values)
 def test_a_value_is_read_as_it_was_written(value):
     text = dumps(value)
@@ -372,7 +372,7 @@ def test_a_dtype_that_is_none_is_refused(dtype, message):
         loads(text)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(path=st.sampled_from(PLACES), junk=JUNK)
 def test_a_changed_text_is_read_or_refused_and_nothing_else(path, junk):
     text = json.dumps(changed(WHOLE, path, junk))

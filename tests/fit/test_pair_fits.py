@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import BOTH, CLASSIFIERS, fit_linear, interrupt, margins_of, quiet
+from helpers import CLASSIFIERS, EITHER, fit_linear, interrupt, margins_of, quiet
 from lightgbm import LGBMClassifier
 from pair_references import count_pairs
 from saved_models import assert_same_attributes, assert_same_model, save_and_load
@@ -82,7 +82,7 @@ def test_held_out_pair_rates_reach_their_bounds(library, name):
     assert after < before - 0.02
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("measure_on", ["train", "crossfit"])
 def test_a_rule_that_never_binds_leaves_the_parents_model(library, measure_on):
     X, y, sex = problem(1200)
@@ -98,7 +98,7 @@ def test_a_rule_that_never_binds_leaves_the_parents_model(library, measure_on):
     assert not model.multipliers_.any()
 
 
-@BOTH
+@EITHER
 def test_two_pair_rates_and_a_rate_of_decisions(library):
     """Both pair rates hold, and the threshold is moved for the rate of decisions alone."""
     X, y, sex = problem()
@@ -113,7 +113,7 @@ def test_two_pair_rates_and_a_rate_of_decisions(library):
     np.testing.assert_allclose(after, before, rtol=0, atol=1e-12)
 
 
-@BOTH
+@EITHER
 def test_prefixes_by_either_criterion_meet_the_rule(library):
     X, y, sex = problem(1500)
     fits = {
@@ -132,7 +132,7 @@ def test_prefixes_by_either_criterion_meet_the_rule(library):
                select="auc")  # fmt: skip
 
 
-@BOTH
+@EITHER
 def test_several_classes(library):
     """The score of a class, against the rest."""
     X, y, sex = problem(2400)
@@ -144,7 +144,7 @@ def test_several_classes(library):
     assert held_out(model)[0] <= min(0.045, held_out(plain)[0])
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -165,7 +165,7 @@ def test_solvers_that_do_not_rank_are_refused(library, options, message):
         fitted(library, [RULES["auc"]], X, y, sex, 5, **options)
 
 
-@BOTH
+@EITHER
 def test_a_pair_rate_is_no_metric(library):
     X, y, sex = problem(400)
     with pytest.raises(ValueError, match="bound it as a constraint"):
@@ -234,7 +234,7 @@ REFUSED = {
 }
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("name", list(REFUSED))
 def test_what_has_no_pairs_is_refused_before_training(library, name):
     rule, given, message = REFUSED[name]
@@ -267,7 +267,7 @@ WITHOUT_POSITIVES = np.where(G == 1, 0, Y)
 LONE = np.where(np.arange(N) == np.flatnonzero((G == 2) & (Y == 1))[0], 3, G)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(
     ("given", "of_group"),
     [
@@ -287,7 +287,7 @@ def test_groups_without_one_side_are_named_and_left_out(library, given, of_group
     assert model.constraint_report_[["train", "held_out", "low", "high"]].notna().all(axis=None)
 
 
-@BOTH
+@EITHER
 def test_missing_groups_are_a_group_of_their_own(library):
     g = np.where(np.arange(N) < 90, np.nan, G.astype(float))
     rule = gc.gap(gc.auc(), by="g", min_group_size=1) <= 0.9
@@ -329,7 +329,7 @@ class Scores:
         return margins_of(self.model, X)
 
 
-@BOTH
+@EITHER
 def test_values_and_intervals_of_an_evaluation_set_are_those_of_an_audit(library, rows):
     X, y, X_held, y_held = rows
     rules = [REPORTED_GAP, gc.gap(gc.cross_auc(), by="g") <= 0.1, gc.auc() >= 0.6, gc.fpr() <= 0.2]
@@ -349,7 +349,7 @@ def test_values_and_intervals_of_an_evaluation_set_are_those_of_an_audit(library
     np.testing.assert_allclose(groups["train"][:2], in_training, rtol=0, atol=1e-12)
 
 
-@BOTH
+@EITHER
 def test_values_out_of_fold_have_intervals_and_verdicts_count_their_rows(library, rows):
     X, y, *_ = rows
     model = make(library, [REPORTED_GAP, gc.auc() >= 0.99], measure_on=gc.CrossFit(2))
@@ -385,7 +385,7 @@ def test_few_rows_of_one_side_are_named(rows):
     assert model.constraint_report_["verdict"].tolist() == ["cannot be told"]
 
 
-@BOTH
+@EITHER
 def test_a_certificate_of_pair_rates_leaves_the_scores_as_they_are(library, rows):
     X, y, *_ = rows
     asked = {"guarantee": gc.HighProbability(fraction=0.4), "measure_on": gc.CrossFit(2)}
@@ -399,7 +399,7 @@ def test_a_certificate_of_pair_rates_leaves_the_scores_as_they_are(library, rows
     assert alone.feasibility_.p_value == pytest.approx(np.exp(-2 * side * room**2), rel=1e-9)
 
 
-@BOTH
+@EITHER
 def test_beside_pair_rates_the_threshold_is_moved_for_other_rates(library, rows):
     X, y, *_ = rows
     asked = {"guarantee": gc.HighProbability(fraction=0.5), "measure_on": gc.CrossFit(2)}
@@ -447,7 +447,7 @@ def test_the_guarantee_in_the_mean_is_refused_for_pair_rates(rows):
         make("xgboost", [gc.fpr() <= 0.2, REPORTED_GAP], guarantee="expected").fit(X, y)
 
 
-@BOTH
+@EITHER
 def test_saved_models_report_and_rank_as_before(library, rows, tmp_path):
     X, y, X_held, y_held = rows
     rules = [
@@ -467,7 +467,7 @@ def test_saved_models_report_and_rank_as_before(library, rows, tmp_path):
     assert clone(model).constraints == rules
 
 
-@BOTH
+@EITHER
 def test_fits_that_are_interrupted_at_random_rounds_are_resumed(library, rows, tmp_path):
     X, y, *_ = rows
     path = tmp_path / "run.checkpoint"

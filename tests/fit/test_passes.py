@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import small_fits
-from helpers import BOTH, CLASSIFIERS
+from helpers import CLASSIFIERS, EITHER
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
@@ -112,7 +112,7 @@ PULLING = [gc.gap(gc.fpr(), by="sex") <= 0.02, gc.fnr() <= 0.2]
 PARITY = [gc.gap(gc.selection_rate(), by="sex") <= 0.1]
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(
     "options",
     [
@@ -157,7 +157,7 @@ def cost_of(conclusion):
     return measure_pass(grown, fit.options, fit.certification).cost
 
 
-@BOTH
+@EITHER
 def test_passes_with_multipliers_cost_less_than_the_plain_one(library, table, grown, conclusions):
     """Where these are followed; the threshold of the plain scores is a candidate as well."""
     X, y, sex = table
@@ -175,7 +175,7 @@ def test_passes_with_multipliers_cost_less_than_the_plain_one(library, table, gr
     assert has_multipliers or library == "lightgbm"
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("options", [{"iterate": "randomized"}, {"measure_on": "train"}],
                          ids=lambda o: next(iter(o.values())))  # fmt: skip
 def test_mixtures_and_training_rows_have_one_pass(library, options, table, grown):
@@ -186,7 +186,7 @@ def test_mixtures_and_training_rows_have_one_pass(library, options, table, grown
     assert len(grown) <= 1
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("rounds", [20, 30])
 def test_few_rounds_on_adult_are_sensible_or_warned_of(library, rounds, adult):
     """Two constraints that pull against each other."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import lightgbm as lgb
 import numpy as np
 import pytest
-from helpers import BOTH, CLASSIFIERS, KINDS, PARENTS, RULES, margins_of, quiet
+from helpers import CLASSIFIERS, EITHER, KINDS, PARENTS, RULES, margins_of, quiet
 from plug_in_fits import OPTIONS, ROUNDS, SOLVERS, TOLERANCE, draw_table, make
 from scipy.stats import norm
 from sklearn.datasets import load_digits
@@ -24,7 +24,7 @@ def table():
 # --- the threshold alone ------------------------------------------------------------------------
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(
     ("kind", "measure_on"), [("binary", "crossfit"), ("several", "holdout"), ("several", "watch")]
 )
@@ -52,7 +52,7 @@ def test_the_model_is_the_librarys_own(library, kind, measure_on, table, conclus
     np.testing.assert_array_equal(model.predict(X_held), decided)
 
 
-@BOTH
+@EITHER
 @KINDS
 def test_metrics_and_early_stopping_are_the_librarys_own(library, kind, table):
     X, y = table[0], table[1][kind]
@@ -106,7 +106,7 @@ def plain_scores(library, kind, X, y, weight, rows, start, **options):
     return lgb.train({**params, **options}, part, ROUNDS).predict(X, raw_score=True) + start
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(
     ("kind", "options"), [("binary", {}), ("binary", {"scale_pos_weight": 3.0}), ("several", {})]
 )
@@ -131,7 +131,7 @@ def test_boosters_of_the_folds_are_the_librarys_own(library, kind, options, tabl
         np.testing.assert_allclose(found, scores[rows], atol=TOLERANCE[library], rtol=0)
 
 
-@BOTH
+@EITHER
 def test_the_threshold_is_the_best_of_all(library, table, conclusions):
     """By brute force over the scores out of fold; of the larger class."""
     X, y = table[0], table[1]["binary"]
@@ -167,7 +167,7 @@ def test_a_start_of_multipliers_is_none_for_the_threshold(library, table):
     np.testing.assert_array_equal(models[0].predict_proba(X), models[1].predict_proba(X))
 
 
-@BOTH
+@EITHER
 def test_callbacks_are_notified_of_both_sets(library, table, grown):
     X, y = table[0], table[1]["several"]
     states = []
@@ -188,7 +188,7 @@ def test_callbacks_are_notified_of_both_sets(library, table, grown):
     assert training[0].done == 8 * ROUNDS
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -203,7 +203,7 @@ def test_what_the_threshold_alone_refuses(library, options, message, table):
         make(library, [gc.fnr() <= 0.1], solver="threshold", **options).fit(X, y)
 
 
-@BOTH
+@EITHER
 def test_continued_training_moves_a_threshold_on_held_out_rows_only(library, table):
     X, y = table[0], table[1]["binary"]
     name = {"xgboost": "xgb_model", "lightgbm": "init_model"}[library]
@@ -264,7 +264,7 @@ def test_constraints_on_labels_and_decisions_alone(constraint, is_of_labels):
     assert constraint.is_of_labels == is_of_labels
 
 
-@BOTH
+@EITHER
 @pytest.mark.usefixtures("one_pass")
 @pytest.mark.parametrize(
     ("constraints", "options"),
@@ -287,7 +287,7 @@ def test_multipliers_beside_plain_boosters_or_alone(library, constraints, option
     assert len(grown) <= 1 + (not options)
 
 
-@BOTH
+@EITHER
 def test_constraints_that_are_met_at_any_price_do_not_count(library, table, grown):
     """What no decision breaks is no reason to weigh rows."""
     X, y = table[0], table[1]["binary"]
@@ -419,7 +419,7 @@ def test_bounds_that_a_certificate_asks_for(guarantee, table, conclusions):
     assert found == pytest.approx([0.1 - norm.isf(0.1) * spread], abs=1e-6)
 
 
-@BOTH
+@EITHER
 def test_constraints_that_the_plain_model_meets_are_no_reason_to_weigh(library, table, grown):
     X, y = table[0], table[1]["binary"]
     model = make(library, [gc.fnr() <= 0.95]).fit(X, y)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import BOTH, CLASSIFIERS, margins_of
+from helpers import CLASSIFIERS, EITHER, margins_of
 from scipy import stats
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
@@ -91,7 +91,7 @@ def test_shifts_are_searched_in_iterations_that_are_powers_of_two():
     assert len(changes) > 1
 
 
-@BOTH
+@EITHER
 @pytest.mark.usefixtures("one_pass")
 def test_multipliers_of_what_is_given_up_come_to_rest(library):
     """Without priorities both multipliers of a contradiction grow to the end."""
@@ -110,7 +110,7 @@ def test_multipliers_of_what_is_given_up_come_to_rest(library):
 # Decisions and reports.
 
 
-@BOTH
+@EITHER
 def test_what_comes_first_holds_on_new_rows_and_what_follows_is_as_good_as_that_allows(library):
     X, y = draw(4000)
     others, labels = draw(40_000, 100)
@@ -127,7 +127,7 @@ def test_what_comes_first_holds_on_new_rows_and_what_follows_is_as_good_as_that_
     assert selected > 0.15
 
 
-@BOTH
+@EITHER
 def test_a_gap_that_comes_first_is_not_closed_by_deciding_all_rows_alike(library):
     X, y = draw(3000)
     group = np.where(X[:, 0] + np.random.default_rng(3).normal(size=y.size) > 0, "a", "b")
@@ -140,7 +140,7 @@ def test_a_gap_that_comes_first_is_not_closed_by_deciding_all_rows_alike(library
     assert gap < 0.1
 
 
-@BOTH
+@EITHER
 def test_reports_say_what_is_given_up_for_which(library):
     X, y = draw(3000)
     model = make(library, [*BUDGET_FIRST, (gc.fpr() <= 0.9).with_priority(3)], n_estimators=30)
@@ -166,7 +166,7 @@ def test_reports_say_what_is_given_up_for_which(library):
     assert held_out[1] < 0.7
 
 
-@BOTH
+@EITHER
 def test_one_priority_for_all_is_none(library):
     X, y = draw(1500)
     rules = [BUDGET, RECALL]
@@ -179,7 +179,7 @@ def test_one_priority_for_all_is_none(library):
     assert str(model.feasibility_) == str(plain.feasibility_)
 
 
-@BOTH
+@EITHER
 def test_priorities_that_can_all_be_met_change_no_decision(library):
     X, y = draw(2000)
     rules = [gc.fnr() <= 0.3, gc.selection_rate() <= 0.6]
@@ -202,7 +202,7 @@ def criterion_by_hand(scores, y, largest_fpr, floor):
     return shifted.fun + VIOLATION_PRICE * told
 
 
-@BOTH
+@EITHER
 def test_early_stopping_looks_at_what_comes_first(library, conclusions):
     """Much recall is missed under the threshold that meets the bound, and is given up."""
     X, y = draw(2000)
@@ -227,7 +227,7 @@ def test_early_stopping_looks_at_what_comes_first(library, conclusions):
         assert criterion == pytest.approx(expected, abs=1e-4)
 
 
-@BOTH
+@EITHER
 def test_priorities_are_saved_with_a_model(library, tmp_path):
     X, y = draw(1200)
     path = tmp_path / ("model.ubj" if library == "xgboost" else "model.txt")
@@ -241,7 +241,7 @@ def test_priorities_are_saved_with_a_model(library, tmp_path):
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
 
 
-@BOTH
+@EITHER
 def test_several_classes_and_a_data_set_have_priorities(library):
     X, y = draw(2500)
     several = np.where((y == 0) & (X[:, 3] > 0.8), 2, y)
@@ -276,7 +276,7 @@ def fit_certified(library, rules, rows, **options):
     return fit_quietly(make(library, rules, **options), X, y, sensitive_features=groups)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("guarantee", [gc.HighProbability(0.1), gc.Expected()], ids=repr)
 def test_what_comes_first_is_guaranteed_and_what_follows_is_as_good_as_that_allows(
     library, guarantee
@@ -302,7 +302,7 @@ def test_what_comes_first_is_guaranteed_and_what_follows_is_as_good_as_that_allo
     assert recall == pytest.approx(best_recall(model, others, labels, selected), abs=1e-3)
 
 
-@BOTH
+@EITHER
 def test_a_sequence_of_thresholds_is_tested_by_what_comes_first(library):
     """Of the thresholds that pass, the one is taken that misses the recall least."""
     rules = [gc.gap(gc.fpr(), by="g") <= 0.2, gc.fpr() <= 0.2]
@@ -317,7 +317,7 @@ def test_a_sequence_of_thresholds_is_tested_by_what_comes_first(library):
     assert model.predict(others)[labels == 0].mean() <= 0.2
 
 
-@BOTH
+@EITHER
 def test_several_classes_and_what_cannot_be_certified_at_all(library):
     """Rows that could never certify a constraint are enough if it comes second."""
     X, y, groups = draw_with_group(2000)
@@ -332,7 +332,7 @@ def test_several_classes_and_what_cannot_be_certified_at_all(library):
         fit_certified(library, [strict], (X, several, groups), n_estimators=8)
 
 
-@BOTH
+@EITHER
 def test_a_guarantee_that_is_not_given_names_what_comes_first(library):
     rules = [gc.error_rate() <= 0.08, (gc.recall() >= 0.99).with_priority(2)]
     model = fit_certified(library, rules, draw_with_group(1200))
@@ -354,7 +354,7 @@ REFUSED = {
 }
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize(
     "rules",
@@ -368,7 +368,7 @@ def test_options_without_a_threshold_on_unseen_rows_are_refused(library, name, r
         make(library, rules, **options).fit(X, y)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("other", [gc.log_loss() <= 0.6, gc.auc() >= 0.7])
 def test_scores_beside_priorities_are_refused(library, other):
     X, y = draw(300)
@@ -376,7 +376,7 @@ def test_scores_beside_priorities_are_refused(library, other):
         make(library, [*BUDGET_FIRST, other]).fit(X, y)
 
 
-@BOTH
+@EITHER
 def test_continued_training_needs_an_evaluation_set(library):
     X, y = draw(600)
     first = CLASSIFIERS[library](n_estimators=3, n_jobs=1).fit(X, y)

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from regressor_fits import EACH, fit, make_problem
+from helpers import EITHER
+from regressor_fits import fit, make_problem
 
 import gbm_constrained as gc
 
@@ -22,7 +23,7 @@ def phases(library, rules, problem, **options):
     return SimpleNamespace(model=model, **counts)
 
 
-@EACH
+@EITHER
 def test_constraints_that_do_not_bind_take_one_pass(library):
     """The number of iterations of a pass is half that of the rounds."""
     found = phases(
@@ -36,7 +37,7 @@ def test_constraints_that_do_not_bind_take_one_pass(library):
     assert not found.model.multipliers_.any()
 
 
-@EACH
+@EITHER
 def test_constraints_that_bind_take_at_most_two_passes(library):
     found = phases(library, GAP, make_problem(600), n_estimators=20, measure_on=gc.CrossFit(2))
     assert found.measuring in (10, 20)
@@ -49,7 +50,7 @@ def test_constraints_that_bind_take_at_most_two_passes(library):
     assert np.isfinite(hopeless.model.predict(make_problem(50).X)).all()
 
 
-@EACH
+@EITHER
 def test_an_impossible_constraint_does_not_ruin_the_model(library):
     """Multipliers that rise without end would be paid for by the loss."""
     train, fresh = make_problem(800), make_problem(4000, seed=3)
@@ -61,7 +62,7 @@ def test_an_impossible_constraint_does_not_ruin_the_model(library):
     assert losses[0] < 1.5 * losses[1]
 
 
-@EACH
+@EITHER
 def test_reports_hold_means_of_groups_and_their_intervals(library):
     problem = make_problem(900)
     rules = [*GAP, gc.each(gc.mean_loss("absolute"), by="g") <= 3.0]
@@ -81,7 +82,7 @@ def test_reports_hold_means_of_groups_and_their_intervals(library):
     assert report["held_out"][0] == pytest.approx(np.ptp(gap))
 
 
-@EACH
+@EITHER
 def test_the_history_ends_with_the_returned_model(library):
     problem = make_problem(500)
     model = fit(library, GAP, problem, n_estimators=20, measure_on=gc.CrossFit(2))
@@ -107,7 +108,7 @@ def explained(model, problem):
     return 1.0 - np.square(problem.y - model.predict(problem.X)).mean() / problem.y.var()
 
 
-@EACH
+@EITHER
 @pytest.mark.parametrize(
     "rules",
     [
@@ -126,7 +127,7 @@ def test_groups_of_three_rows_do_not_ruin_the_model(library, rules):
     assert explained(model, fresh) > explained(plain, fresh) - 0.03
 
 
-@EACH
+@EITHER
 def test_what_the_rules_cost_stands_in_a_report_and_is_warned_of(library):
     problem = make_problem(900)
     with pytest.warns(gc.CostlyConstraintsWarning, match="group_shifts=True"):
@@ -147,7 +148,7 @@ def test_what_the_rules_cost_stands_in_a_report_and_is_warned_of(library):
     assert 1.0 - cost.error == pytest.approx(model.unseen_r2_.value, abs=1e-3)
 
 
-@EACH
+@EITHER
 def test_rules_that_cost_nothing_are_not_warned_of(library):
     problem = make_problem(900)
     with warnings.catch_warnings():
@@ -157,7 +158,7 @@ def test_rules_that_cost_nothing_are_not_warned_of(library):
     assert not model.feasibility_.is_fragile
 
 
-@EACH
+@EITHER
 def test_small_groups_are_listed(library):
     problem = make_problem(300)
     problem.group = np.where(np.arange(300) < 12, 2, problem.group)

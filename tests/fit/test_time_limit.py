@@ -10,7 +10,7 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 import xgboost as xgb
-from helpers import BOTH, CLASSIFIERS, interrupt, margins_of, quiet
+from helpers import CLASSIFIERS, EITHER, interrupt, margins_of, quiet
 from sklearn.datasets import make_classification
 from sklearn.exceptions import ConvergenceWarning
 
@@ -72,7 +72,7 @@ def says(text):
 # --- measuring and training -----------------------------------------------------------------
 
 
-@BOTH
+@EITHER
 @pytest.mark.usefixtures("one_pass")
 def test_measuring_leaves_time_for_the_model(library, pace):
     """Of four folds a round of the model takes a third of theirs: (i + 1) (1 + 1 / 3) <= 9."""
@@ -91,7 +91,7 @@ def test_measuring_leaves_time_for_the_model(library, pace):
 COSTLY = [gc.gap(gc.fpr(), by="sex") <= 0.01, gc.fnr() <= 0.05]
 
 
-@BOTH
+@EITHER
 def test_further_passes_are_given_up(library, pace, request):
     """One pass takes ten seconds, and two with the model more than there are."""
     now = pace()
@@ -115,7 +115,7 @@ def test_further_passes_are_given_up(library, pace, request):
     assert one.stopping_message_ is None
 
 
-@BOTH
+@EITHER
 def test_training_ends_in_time_as_well(library, pace):
     """Fold boosters have every prefix; the report is of the one returned."""
     now = pace(training=1.0)
@@ -129,7 +129,7 @@ def test_training_ends_in_time_as_well(library, pace):
     assert model.constraint_report_.held_out.notna().all()
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("measure_on", ["holdout", "train", "watch"])
 def test_other_measurements(library, measure_on, pace):
     """A holdout of a quarter leaves 4 / 3 of its booster's seconds to the model."""
@@ -146,7 +146,7 @@ def test_other_measurements(library, measure_on, pace):
     assert model.constraint_report_["held_out"].isna().all() == (measure_on == "train")
 
 
-@BOTH
+@EITHER
 def test_at_least_one_iteration_is_measured_and_trained(library, pace):
     with says("ended measuring after 2 of 20 rounds"):
         model = fit(
@@ -155,7 +155,7 @@ def test_at_least_one_iteration_is_measured_and_trained(library, pace):
     assert rounds_of(model) == 2
 
 
-@BOTH
+@EITHER
 def test_a_limit_that_leaves_hardly_a_model_is_an_error(library, pace):
     """Two seconds for each two rounds of the folds, and a third of that for the model's."""
     slow = make(library, n_estimators=2000, learning_rate=0.02)
@@ -170,7 +170,7 @@ def test_a_limit_that_leaves_hardly_a_model_is_an_error(library, pace):
     assert not hasattr(slow, "classes_")
 
 
-@BOTH
+@EITHER
 def test_training_that_is_cut_to_hardly_a_model_is_an_error(library, pace):
     """Measuring ends in time, and training takes ten times as long as the folds showed."""
     slow = make(library, n_estimators=200, learning_rate=0.05)
@@ -178,7 +178,7 @@ def test_training_that_is_cut_to_hardly_a_model_is_an_error(library, pace):
         fit(slow, time_limit=30, constraint_callbacks=[pace(training=10.0)])
 
 
-@BOTH
+@EITHER
 def test_nothing_is_said_of_a_limit_that_is_not_reached(library, pace):
     model = fit(make(library), time_limit=1000, constraint_callbacks=[pace()])
     assert model.stopping_message_ is None
@@ -187,7 +187,7 @@ def test_nothing_is_said_of_a_limit_that_is_not_reached(library, pace):
     np.testing.assert_array_equal(margins_of(model, X), margins_of(plain, X))
 
 
-@BOTH
+@EITHER
 def test_multipliers_are_given_up(library, pace):
     """Constraints that a threshold may meet are measured without them first."""
     constraints = [gc.fnr() <= 0.02, gc.fpr() <= 0.2]
@@ -203,7 +203,7 @@ def test_multipliers_are_given_up(library, pace):
     assert "multipliers" in model.stopping_message_
 
 
-@BOTH
+@EITHER
 def test_boosters_with_multipliers_that_take_too_long(library, pace):
     """They are dropped: the others were measured for all rounds."""
     constraints = [gc.fnr() <= 0.02, gc.fpr() <= 0.2]
@@ -227,7 +227,7 @@ def test_boosters_with_multipliers_that_take_too_long(library, pace):
 # --- with early stopping, checkpoints, files ----------------------------------------------------
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(
     ("on", "by", "cause"),
     [
@@ -271,7 +271,7 @@ def interrupt_training(model, path, pace, limit):
     interrupt(resumable, lambda state: state.phase == "training" and state.rounds == 6, [pace])
 
 
-@BOTH
+@EITHER
 def test_a_resumed_fit_keeps_what_has_ended(library, pace, tmp_path, grown):
     """Measuring does not go on where the model has begun to follow it."""
     path, affordable = tmp_path / "fit", [gc.gap(gc.selection_rate(), by="sex") <= 0.15]
@@ -284,7 +284,7 @@ def test_a_resumed_fit_keeps_what_has_ended(library, pace, tmp_path, grown):
     assert resumed.constraint_report_.equals(expected.constraint_report_)
 
 
-@BOTH
+@EITHER
 def test_a_resumed_fit_knows_how_long_a_pass_takes(library, pace, tmp_path):
     """Ten seconds, as in the fit before, though they need not be spent again."""
     path, constraints = tmp_path / "fit", [gc.fnr() <= 0.02, gc.fpr() <= 0.2]
@@ -294,7 +294,7 @@ def test_a_resumed_fit_knows_how_long_a_pass_takes(library, pace, tmp_path):
         fit(make(library, constraints), checkpoint=path, time_limit=12, constraint_callbacks=[now])
 
 
-@BOTH
+@EITHER
 def test_files_keep_the_message(library, pace, tmp_path):
     with says("ended measuring"):
         model = fit(make(library), time_limit=10, constraint_callbacks=[pace()])
@@ -350,7 +350,7 @@ def test_a_difference_of_losses(pace):
 # --- callbacks, and what is refused -------------------------------------------------------------
 
 
-@BOTH
+@EITHER
 def test_a_callback_that_ends_the_fit_is_reported(library):
     stop = [lambda state: state.phase == "measuring" and state.rounds == 2]
     model = fit(make(library), constraint_callbacks=stop)

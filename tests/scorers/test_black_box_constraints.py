@@ -4,7 +4,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from black_box_fits import LIBRARIES, draw, make, mean_g_mean_loss
+from black_box_fits import draw, make, mean_g_mean_loss
+from helpers import EITHER
 
 import gbm_constrained as gc
 from gbm_constrained.data.rows import Rows
@@ -68,7 +69,7 @@ def test_no_model_that_breaks_a_rule_is_better_than_one_that_keeps_it():
     assert metric.budget.left == 3000 - 3  # Broken rules are known without a call.
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@EITHER
 def test_constraints_are_kept_on_the_rows_that_choose(library):
     X, y, g = TRAINING
     solver = AdaptiveSurrogates(n_perturbations=20, n_iterations=15)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import xgboost as xgb
 from black_box_fits import LIBRARIES, ROUNDS, draw, g_mean_loss, make, mean_g_mean_loss, with_group
-from helpers import CLASSIFIERS
+from helpers import CLASSIFIERS, EITHER
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
@@ -65,7 +65,7 @@ def test_no_other_model_is_better_on_the_rows_that_chose(fitted):
     assert model.history_.metric.min() >= validation.iloc[-1]
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@EITHER
 def test_the_report_is_of_the_model_that_predicts(library):
     X, y, _ = TRAINING
     evaluation = TEST
@@ -82,7 +82,7 @@ def test_the_report_is_of_the_model_that_predicts(library):
     assert (report.n_validation == 450).all()
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@EITHER
 def test_clean_rows_mend_the_labels_of_one_group(library):
     """Of three draws, the mean loss is far below that of the plain model."""
     losses = []
@@ -134,7 +134,7 @@ def test_offsets_of_a_feature_are_a_tree_of_the_model(library, kind, tmp_path):
         np.testing.assert_allclose(model.decision_scores(V), without, atol=1e-6)
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@EITHER
 @pytest.mark.parametrize("is_same", [True, False])
 def test_a_named_column_of_the_values_of_a_feature_is_that_feature(library, is_same):
     (X, y, g), (V, v, h) = TRAINING, VALIDATION
@@ -147,7 +147,7 @@ def test_a_named_column_of_the_values_of_a_feature_is_that_feature(library, is_s
     assert hasattr(model, "_group_offsets") != is_same
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@EITHER
 def test_a_random_metric_is_named(library):
     rng, (X, y, _) = np.random.default_rng(0), TRAINING
     model = make(library, lambda y, s: rng.random(), by=None, max_calls=400)
@@ -200,7 +200,7 @@ def test_without_offsets_the_file_is_the_model(library):
     assert model.blackbox_report_.model.tolist() == MODELS
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@EITHER
 def test_a_share_of_the_rows_is_held_out_without_validation_rows(library):
     X, y, _ = draw(0, 1200)
     model = make(library, g_mean_loss, by=None).set_params(measure_on=gc.Holdout(0.5))
@@ -214,7 +214,7 @@ def test_a_share_of_the_rows_is_held_out_without_validation_rows(library):
     pd.testing.assert_frame_equal(same.history_, model.history_)
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@EITHER
 def test_thresholds_are_no_worse_than_none(library):
     """Few thresholds are tried, and only scores that keep the plain decisions lose nothing."""
     X, y, g = TRAINING
@@ -237,7 +237,7 @@ def test_thresholds_are_no_worse_than_none(library):
     assert report.calls.iloc[0] <= 400
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@EITHER
 def test_one_row_of_a_label_is_no_evidence(library):
     X, y, _ = TRAINING
     V, v, _ = VALIDATION
@@ -249,7 +249,7 @@ def test_one_row_of_a_label_is_no_evidence(library):
     assert set(report.verdict) == {"cannot be told", "returned"}
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@EITHER
 def test_a_grid_search_compares_the_metric(library):
     X, y, _ = draw(0, 1300)
     model = make(library, g_mean_loss, by=None, max_calls=400)
@@ -328,7 +328,7 @@ def test_refits_share_the_calls_and_are_reported_beside_the_first_model(library)
     assert reports[0].evaluation["plain"] == reports[1].evaluation["plain"]
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@EITHER
 def test_a_refit_that_is_not_better_is_not_taken(library):
     X, y, _ = TRAINING
     model = make(library, lambda y, s: 0.5, by=None, solver=AdaptiveSurrogates(refits=1))

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pandas as pd
-import pytest
 from black_box_fits import LIBRARIES, mean_g_mean_loss
-from helpers import CLASSIFIERS
+from helpers import CLASSIFIERS, EITHER
 
 from gbm_constrained.metrics import BlackBox
 from gbm_constrained.solvers import AdaptiveSurrogates
@@ -61,7 +60,7 @@ def test_both_libraries_find_the_same_surrogates_targets_and_gradients():
     assert ours.history_.filter(like="gradient").iloc[1:].abs().to_numpy().max() > 0.01
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@EITHER
 def test_weights_are_repetitions(library):
     weight = np.random.default_rng(2).integers(1, 4, N)
     weighed = fit(library, weight=weight.astype(float))
@@ -69,7 +68,7 @@ def test_weights_are_repetitions(library):
     assert_alike(weighed, repeated)
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@EITHER
 def test_the_order_of_training_rows_does_not_matter(library):
     order = np.random.default_rng(3).permutation(N)
     model, permuted = fit(library), fit(library, take(TRAINING, order))

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
-from helpers import BOTH, CLASSIFIERS, margins_of, quiet
+from helpers import CLASSIFIERS, EITHER, margins_of, quiet
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -58,7 +58,7 @@ def booster_of(model):
 # --- scikit-learn -------------------------------------------------------------------------------
 
 
-@BOTH
+@EITHER
 def test_pipeline_and_column_transformer(library, binary):
     X, y = binary
     frame = pd.DataFrame(X, columns=list("abcdef"))
@@ -72,7 +72,7 @@ def test_pipeline_and_column_transformer(library, binary):
     assert missed == pytest.approx(direct.constraint_report_.train[0])
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("search", [GridSearchCV, RandomizedSearchCV])
 def test_searches_over_constraints_and_parameters(library, search, binary):
     """Every score is that of a model fitted by hand on the fold."""
@@ -90,7 +90,7 @@ def test_searches_over_constraints_and_parameters(library, search, binary):
     assert found.best_estimator_.constraint_report_.bound[0] in (0.05, 0.4)
 
 
-@BOTH
+@EITHER
 def test_calibration(library, binary):
     """Calibration turns probabilities under a constraint into frequencies again."""
     X, y = binary
@@ -102,7 +102,7 @@ def test_calibration(library, binary):
     assert losses[0] < losses[1]
 
 
-@BOTH
+@EITHER
 def test_tuned_threshold(library, binary):
     X, y = binary
     model = make(library, [gc.fnr() <= 0.05], measure_on="auto")
@@ -112,7 +112,7 @@ def test_tuned_threshold(library, binary):
     assert tuned.best_threshold_ > 0.5, "accuracy alone would not miss so few"
 
 
-@BOTH
+@EITHER
 def test_stacking(library, binary):
     X, y = binary
     stack = StackingClassifier(
@@ -151,7 +151,7 @@ def test_ensembles_that_encode_the_labels(ensemble, binary):
 # --- processes ----------------------------------------------------------------------------------
 
 
-@BOTH
+@EITHER
 def test_joblib(library, binary):
     """Fits in other processes are the fits of this one."""
     X, y = binary
@@ -163,7 +163,7 @@ def test_joblib(library, binary):
         )
 
 
-@BOTH
+@EITHER
 def test_threads(library, binary):
     """Fits side by side are the fits one after another; nothing of theirs is the process's."""
     X, y = binary
@@ -198,7 +198,7 @@ def test_cloudpickle_in_a_fresh_process(library, binary, tmp_path):
     pd.testing.assert_frame_equal(report, model.constraint_report_)
 
 
-@BOTH
+@EITHER
 def test_optuna(library, binary):
     """The best of three trials is the fit by hand with its parameters."""
     optuna = pytest.importorskip("optuna", reason=f"optuna {EXTRA}")
@@ -225,7 +225,7 @@ def test_optuna(library, binary):
 # --- explainers and other runtimes --------------------------------------------------------------
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("output", ["raw", "probability"])
 def test_shap(library, output, binary):
     """Contributions sum to the margin, and to the probability, of the model with its shift."""
@@ -257,32 +257,7 @@ def ended(library, how, X, y):
     return model.fit(X[:1000], y[:1000], eval_set=[(X[1000:], y[1000:])], **quiet(library))
 
 
-@BOTH
-@pytest.mark.parametrize("how", list(EARLY))
-def test_onnx(library, how, binary):
-    """The booster's file gives the same probabilities and decisions in another runtime."""
-    tools = pytest.importorskip("onnxmltools", reason=f"onnxmltools {EXTRA}")
-    runtime = pytest.importorskip("onnxruntime", reason=f"onnxruntime {EXTRA}")
-    from onnxmltools.convert.common.data_types import FloatTensorType
-
-    X, y = binary
-    X = X.astype(np.float32)
-    model = ended(library, how, X, y)
-    convert = tools.convert_xgboost if library == "xgboost" else tools.convert_lightgbm
-    given = {"initial_types": [("rows", FloatTensorType([None, X.shape[1]]))]}
-    if library == "lightgbm":
-        given["zipmap"] = False
-    converted = convert(booster_of(model), **given)
-    session = runtime.InferenceSession(
-        converted.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    label, probability = session.run(None, {"rows": X})
-    np.testing.assert_allclose(probability, model.predict_proba(X), rtol=0, atol=1e-5)
-    near = np.abs(model.predict_proba(X)[:, 1] - 0.5) < 1e-5
-    np.testing.assert_array_equal(label[~near], model.predict(X)[~near])
-
-
-@BOTH
+@EITHER
 @pytest.mark.parametrize("how", list(EARLY))
 def test_treelite(library, how, binary):
     treelite = pytest.importorskip("treelite", reason=f"treelite {EXTRA}")
@@ -297,7 +272,7 @@ def test_treelite(library, how, binary):
     np.testing.assert_array_equal(p > 0.5, model.predict(X) == 1)
 
 
-@BOTH
+@EITHER
 def test_the_booster_alone(library, binary):
     """Prediction needs nothing of this package: margins of the plain booster decide."""
     X, y = binary

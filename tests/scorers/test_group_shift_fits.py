@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
-from helpers import quiet
-from regressor_fits import EACH, HAVE_LOG_LINK, REGRESSORS, make, make_problem, score_of
+from helpers import EITHER, quiet
+from regressor_fits import HAVE_LOG_LINK, REGRESSORS, make, make_problem, score_of
 
 import gbm_constrained as gc
 from gbm_constrained.fit.fit import warn_of_groups
@@ -33,7 +33,7 @@ def plain_prediction(model, X, **more):
     return lgb.Booster(model_str=model.booster_.model_to_string()).predict(X, **more)
 
 
-@EACH
+@EITHER
 @OBJECTIVES
 def test_the_plain_library_predicts_alike(library, objective):
     X, y = rows_of(objective)
@@ -48,7 +48,7 @@ def test_the_plain_library_predicts_alike(library, objective):
     assert model.constraint_report_["held_out"].item() <= 0.3 + 1e-6
 
 
-@EACH
+@EITHER
 def test_explanations_add_up_and_show_the_shift_at_the_column_of_the_group(library):
     X, y = rows_of()
     model = make(library, RULE, **SMALL).fit(X, y)
@@ -63,7 +63,7 @@ def test_explanations_add_up_and_show_the_shift_at_the_column_of_the_group(libra
     np.testing.assert_allclose(added, shift[X["g"]], atol=1e-5)
 
 
-@EACH
+@EITHER
 def test_less_loss_than_with_one_map_for_all(library):
     """Held-out rows of both fits are the same, and the group is of help here."""
     X, y = rows_of()
@@ -75,7 +75,7 @@ def test_less_loss_than_with_one_map_for_all(library):
     assert float(by_group.unseen_r2_) > float(common.unseen_r2_)
 
 
-@EACH
+@EITHER
 def test_saved_models_predict_and_report_alike(library, tmp_path):
     X, y = rows_of()
     model = make(library, RULE, **SMALL).fit(X, y)
@@ -88,7 +88,7 @@ def test_saved_models_predict_and_report_alike(library, tmp_path):
     assert loaded.group_shifts
 
 
-@EACH
+@EITHER
 def test_evaluation_sets_and_early_stopping_see_the_shifts(library):
     """Early stopping leaves so few rounds that multipliers alone do not reach the bound."""
     X, y = rows_of()
@@ -108,7 +108,7 @@ def test_evaluation_sets_and_early_stopping_see_the_shifts(library):
     assert model.constraint_report_["held_out"].item() == pytest.approx(value, abs=1e-5)
 
 
-@EACH
+@EITHER
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -127,7 +127,7 @@ def test_bad_input(library, options, message):
         model.fit(X, y, sensitive_features=race)
 
 
-@EACH
+@EITHER
 def test_columns_under_monotone_constraints_are_refused(library):
     X, y = rows_of(n=300)
     position = X.columns.get_loc("g")
@@ -136,7 +136,7 @@ def test_columns_under_monotone_constraints_are_refused(library):
         make(library, RULE, monotone_constraints=signs, **SMALL).fit(X, y)
 
 
-@EACH
+@EITHER
 def test_continued_training_needs_rows_that_choose_the_shifts(library):
     X, y = rows_of()
     first = make(library, RULE, **SMALL).fit(X, y)

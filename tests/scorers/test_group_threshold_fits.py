@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
-from helpers import BOTH, CLASSIFIERS, margins_of
+from helpers import CLASSIFIERS, EITHER, margins_of
 
 import gbm_constrained as gc
 from gbm_constrained.fit.fit import warn_of_groups
@@ -52,17 +52,7 @@ def plain_decisions(model, X):
     return model.classes_[(probability > 0.5).astype(int)]
 
 
-@BOTH
-def test_the_plain_library_decides_alike(library, table):
-    X, y = table
-    model = make(library).fit(X, y)
-    assert model.group_shifts_["shift"].nunique() == 2
-    assert list(model.group_shifts_["sex"]) == ["F", "M"]
-    np.testing.assert_array_equal(model.predict(X), plain_decisions(model, X))
-    assert model.group_shifts_["rows"].tolist() == X["sex"].value_counts()[["F", "M"]].tolist()
-
-
-@BOTH
+@EITHER
 def test_better_than_with_a_common_threshold(library, table):
     """Held-out rows of both fits are the same, and the group is of help here.
 
@@ -85,7 +75,7 @@ def test_better_than_with_a_common_threshold(library, table):
     assert report.frame["value"].item() == pytest.approx(model.constraint_report_["train"].item())
 
 
-@BOTH
+@EITHER
 def test_calibrated_probabilities_stay_as_trained(library, table):
     X, y = table
     shifted, beside = (
@@ -97,7 +87,7 @@ def test_calibrated_probabilities_stay_as_trained(library, table):
     np.testing.assert_allclose(added, shifts[X["sex"]], atol=1e-5)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("kept", ["shifted", "calibrated"])
 def test_saved_models_decide_and_report_alike(library, kept, table, tmp_path):
     X, y = table
@@ -111,7 +101,7 @@ def test_saved_models_decide_and_report_alike(library, kept, table, tmp_path):
     assert loaded.group_thresholds
 
 
-@BOTH
+@EITHER
 @pytest.mark.filterwarnings("ignore:.*fewer than min_group_size", "ignore:Too few rows to assess")
 def test_several_columns_and_missing_values(library, table):
     X, y = table
@@ -123,7 +113,7 @@ def test_several_columns_and_missing_values(library, table):
     np.testing.assert_allclose(table["shift"][table["region"].isna()], model.shift_[0])
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("iterate", ["last", "best"])
 @pytest.mark.parametrize("solver", ["threshold", "abpp"])
 def test_solvers_and_iterates(library, iterate, solver, table):
@@ -133,7 +123,7 @@ def test_solvers_and_iterates(library, iterate, solver, table):
     np.testing.assert_array_equal(model.predict(X), plain_decisions(model, X))
 
 
-@BOTH
+@EITHER
 def test_guarantee_holds_at_the_shifts_of_groups(library, table):
     X, y = table
     rule = gc.gap(gc.selection_rate(), by="sex") <= 0.4
@@ -143,7 +133,7 @@ def test_guarantee_holds_at_the_shifts_of_groups(library, table):
     np.testing.assert_array_equal(model.predict(X), plain_decisions(model, X))
 
 
-@BOTH
+@EITHER
 def test_evaluation_sets_are_measured_with_the_shifts(library, table):
     X, y = table
     given = {"verbose": False} if library == "xgboost" else {}
@@ -152,7 +142,7 @@ def test_evaluation_sets_are_measured_with_the_shifts(library, table):
     assert model.constraint_report_["held_out"].item() == pytest.approx(value)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -173,7 +163,7 @@ def test_bad_input(library, options, message, table):
         make(library, **options).fit(X, y, sensitive_features=race)
 
 
-@BOTH
+@EITHER
 def test_bad_rows(library, table):
     X, y = table
     of_class = gc.gap(gc.selection_rate(2), by="sex") <= 0.1
@@ -222,7 +212,7 @@ def test_categories_in_the_place_of_a_missing_value(table):
         make("xgboost", missing=0.0).fit(X, y)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("written", [[[0, 1], [2], [3]], "[[0, 1], [2], [3]]", "[0,1],[2],[3]"])
 def test_interaction_constraints_that_part_the_columns_of_groups(library, written, table):
     if library == "xgboost" and isinstance(written, list):
@@ -233,7 +223,7 @@ def test_interaction_constraints_that_part_the_columns_of_groups(library, writte
         make(library, rule, interaction_constraints=written).fit(X, y)
 
 
-@BOTH
+@EITHER
 def test_limits_of_other_columns_and_of_both_columns_of_groups_are_kept(library, table):
     X, y = make_numbers(table, (0, 1))
     rule = gc.gap(gc.selection_rate(), by=["g", "h"]) <= 0.1

@@ -28,13 +28,12 @@ def skip_where_the_parent_fails(library, table):
 @pytest.mark.filterwarnings("ignore:Converting data to scipy sparse matrix")  # LightGBM's predict
 @BOTH
 @pytest.mark.parametrize("name", list(TABLES))
-@pytest.mark.parametrize("guarantee", [None, "high_probability"])
-def test_tables_give_the_same_model(library, name, guarantee):
+def test_tables_give_the_same_model(library, name):
     """As numpy's, in training, where rows are split, and in prediction; names are kept."""
     values = HOLES.to_numpy() if name in ("missing", "nullable") or "_" in name else X
     table = TABLES[name]()
     skip_where_the_parent_fails(library, table)
-    rules, options = [gc.fpr() <= 0.2], {"guarantee": guarantee}
+    rules, options = [gc.fpr() <= 0.2], {"guarantee": "high_probability"}
     expected = make(library, rules, **options).fit(values, Y)
     found = make(library, rules, **options).fit(table, Y)
     np.testing.assert_allclose(

@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import BOTH
+from helpers import EITHER
 from input_data import LINEAR, RNG, RULE, SEVERAL, N, X, Y, make, polars, pyarrow
 
 import gbm_constrained as gc
@@ -58,13 +58,13 @@ def test_labels_of_xgboost(kind):
     np.testing.assert_array_equal(make("xgboost").fit(X, labels).predict_proba(X), expected)
 
 
-@BOTH
+@EITHER
 def test_continuous_targets_are_refused(library):
     with pytest.raises(ValueError, match="Unknown label type: y is continuous"):
         make(library).fit(X, X[:, 0])
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("exponent", [-30, 30])
 def test_tiny_and_huge_weights(library, exponent):
     """A power of two changes no digit: the same decisions and rates, without regularisation."""
@@ -83,7 +83,7 @@ def test_tiny_and_huge_weights(library, exponent):
         )
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize(
     ("weight", "says"),
     [
@@ -97,7 +97,7 @@ def test_weights_beyond_single_precision_are_refused(library, weight, says):
         make(library).fit(X, Y, sample_weight=np.full(N, weight))
 
 
-@BOTH
+@EITHER
 def test_the_least_weights_of_single_precision_are_taken(library):
     weight = np.where(np.arange(N) % 3, 1e-44, 0.0)
     weight[0] = 1e-300  # next to others, as good as zero
@@ -105,7 +105,7 @@ def test_the_least_weights_of_single_precision_are_taken(library):
     assert 0.0 <= model.constraint_report_.train[0] <= 1.0
 
 
-@BOTH
+@EITHER
 def test_one_row_may_weigh_as_much_as_all_others(library):
     weight = np.ones(N)
     weight[np.flatnonzero(Y == 1)[0]] = 1e9
@@ -121,7 +121,7 @@ START_NAME = {"xgboost": "base_margin", "lightgbm": "init_score"}
 STARTS = RNG.normal(size=(N, 3))
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("measure_on", ["train", "crossfit"])
 def test_shapes_of_starting_scores(library, measure_on):
     """One dimension or two; of several classes, each library reads one dimension its own way."""
@@ -144,7 +144,7 @@ def test_shapes_of_starting_scores(library, measure_on):
             np.testing.assert_allclose(p, parent, rtol=0, atol=2e-7)
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("measure_on", ["train", "crossfit"])
 def test_starting_scores_of_another_shape_are_refused(library, measure_on):
     name = START_NAME[library]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from drop_in_fits import BOOSTERS, CLASSIFIERS, EACH, PARITY, SLACK, gap_of, make
+from drop_in_fits import ANY, BOOSTERS, CLASSIFIERS, PARITY, SLACK, gap_of, make
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.model_selection import (
@@ -95,7 +95,7 @@ def test_each_fold_sees_its_own_rows(library, kind, problem, free_gap):
         assert counted <= 0.04 + SLACK
 
 
-@EACH
+@ANY
 @pytest.mark.parametrize(
     ("by_row", "by_column"),
     [
@@ -150,7 +150,7 @@ def test_groups_of_a_splitter_arrive_in_the_fit(library, rules, problem):
     assert not rules or not all(are_alike)
 
 
-@EACH
+@ANY
 def test_cross_val_score_and_what_was_not_requested(library, problem):
     """Without a request scikit-learn refuses, rather than fit without the features."""
     X, y, sex = problem

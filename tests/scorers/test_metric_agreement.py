@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import BOTH, CLASSIFIERS, quiet
+from helpers import CLASSIFIERS, EITHER, quiet
 
 import gbm_constrained as gc
 from gbm_constrained.metrics import g_mean
@@ -56,7 +56,7 @@ def test_factors_of_classes(library, options):
     assert abs(rows[0] - rows[1]) < 0.05  # probabilities are those of the rows, not of the weights
 
 
-@BOTH
+@EITHER
 def test_weights_of_rows(library):
     model = make(library).fit(X[TRAIN], Y[TRAIN], sample_weight=WEIGHT[TRAIN])
     value = measure(model.predict(X[~TRAIN]), Y[~TRAIN], WEIGHT[~TRAIN])
@@ -102,7 +102,7 @@ def test_groups_of_rows_stay_together(library):
     assert values[0] < 0.65 < 0.9 < values[1]
 
 
-@BOTH
+@EITHER
 def test_evaluation_sets_have_a_row_each(library):
     sets = [(X[~TRAIN], Y[~TRAIN]), (X[:400], Y[:400])]
     name = "sample_weight_eval_set" if library == "xgboost" else "eval_sample_weight"
@@ -129,7 +129,7 @@ def test_evaluation_sets_have_a_row_each(library):
     assert wide.high - wide.low > narrow.high - narrow.low
 
 
-@BOTH
+@EITHER
 def test_an_evaluation_set_without_a_class_has_no_value(library):
     only = X[Y == 0][:50], Y[Y == 0][:50]
     model = make(library).fit(X[TRAIN], Y[TRAIN], eval_set=[only], **quiet(library))
@@ -138,7 +138,7 @@ def test_an_evaluation_set_without_a_class_has_no_value(library):
         make(library).fit(X[TRAIN], Y[TRAIN], eval_set=[(only[0], only[1] + 7)], **quiet(library))
 
 
-@BOTH
+@EITHER
 def test_early_stopping_on_constraints_is_refused(library):
     with pytest.raises(ValueError, match=r"early_stopping_on='constraints'.*leave it out"):
         make(library, early_stopping_on="constraints").fit(X, Y)

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
-from helpers import BOTH, CLASSIFIERS, quiet
+from helpers import CLASSIFIERS, EITHER, quiet
 
 import gbm_constrained as gc
 from gbm_constrained.solvers import Reduction
@@ -47,7 +47,7 @@ def raw_scores(model, X):
     return model.predict(X, raw_score=True)
 
 
-@BOTH
+@EITHER
 @KINDS
 def test_the_file_is_one_that_the_library_reads(library, kind, tmp_path):
     y = Y[kind]
@@ -71,7 +71,7 @@ def test_the_file_is_one_that_the_library_reads(library, kind, tmp_path):
     assert read.solver == Reduction(ensemble="folds")
 
 
-@BOTH
+@EITHER
 @KINDS
 def test_the_score_is_the_mean_of_boosters_of_parts_of_the_rows(library, kind):
     """Groups of rows that stay together are the folds, so that their boosters are known."""
@@ -109,7 +109,7 @@ def test_boosters_of_labels_and_groups_are_merged_too(library, kind, tmp_path):
     assert abs(model.score(X[TEST], y[TEST]) - row.held_out) <= 3 * error * np.sqrt(1 + 2)
 
 
-@BOTH
+@EITHER
 def test_folds_that_stop_early_differ_in_length(library):
     y = Y["binary"]
     given = {"eval_set": [(X[TEST], y[TEST])], **quiet(library)}
@@ -131,7 +131,7 @@ def test_folds_that_stop_early_differ_in_length(library):
     assert row.low <= row.held_out <= row.high
 
 
-@BOTH
+@EITHER
 def test_what_has_no_folds_is_refused(library):
     y = Y["binary"]
     for name in ("train", "holdout"):
@@ -151,7 +151,7 @@ def test_boosters_without_leaves_to_divide_are_refused(booster):
         make("xgboost", booster=booster, max_depth=None).fit(numbers, Y["binary"])
 
 
-@BOTH
+@EITHER
 def test_parameters_stay_those_of_the_classifier(library):
     random = np.random.RandomState(0)
     model = make(library, random_state=random)

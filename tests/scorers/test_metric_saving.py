@@ -9,7 +9,7 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 import xgboost as xgb
-from helpers import BOTH, CLASSIFIERS, quiet
+from helpers import CLASSIFIERS, EITHER, quiet
 from saved_models import FILES, assert_same_attributes, make, save_and_load, table_of
 from sklearn.base import clone
 from sklearn.metrics import recall_score
@@ -118,7 +118,7 @@ def test_one_rule_decides_the_same_with_every_random_state(library, scenario, tm
         model.predict(X, random_state="first")
 
 
-@BOTH
+@EITHER
 def test_damaged_rules_are_refused(library, tmp_path):
     model, _, _ = fitted(library, "offsets")
     whole = model._rules
@@ -134,7 +134,7 @@ def test_damaged_rules_are_refused(library, tmp_path):
             type(model)().load_model(tmp_path / FILES[library])
 
 
-@BOTH
+@EITHER
 def test_damaged_scores_of_cells_are_refused(library, tmp_path):
     model, _, _ = fitted(library, "groups")
     whole = model._rules["cell_scores"]
@@ -155,7 +155,7 @@ def test_damaged_scores_of_cells_are_refused(library, tmp_path):
             type(model)().load_model(tmp_path / FILES[library])
 
 
-@BOTH
+@EITHER
 def test_training_does_not_continue_from_trees_without_their_rules(library, tmp_path):
     model, X, y = fitted(library, "offsets")
     parameter = {"xgboost": "xgb_model", "lightgbm": "init_model"}[library]
@@ -166,7 +166,7 @@ def test_training_does_not_continue_from_trees_without_their_rules(library, tmp_
             make(library, [gc.class_error(2) <= 0.3]).fit(X, y, **{parameter: given})
 
 
-@BOTH
+@EITHER
 def test_a_function_of_ones_own_is_left_out_with_a_warning(library, tmp_path):
     X, y = table_of("binary", np.random.default_rng(3))
     own = metric(lambda C: C[0, 0] + C[1, 1], kind="linear")
@@ -193,7 +193,7 @@ def test_notes_give_objectives_back(objective):
         assert loads(dumps(read)) == read
 
 
-@BOTH
+@EITHER
 def test_parameters_survive_clone_and_set_params(library):
     model = make(library, None, maximize=g_mean(), solver=Reduction(deterministic=True))
     copied = clone(model)
@@ -217,7 +217,7 @@ def test_a_search_scores_by_the_metric(library):
     assert means[0] > means[1]  # the worst recall is below the geometric mean
 
 
-@BOTH
+@EITHER
 def test_native_files_of_stopped_boosters_decide_alike(library, tmp_path):
     """Readers that do not know the best round find no round after it."""
     X, y = table_of("binary", np.random.default_rng(5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 
@@ -11,7 +12,7 @@ import pandas as pd
 import pytest
 import sklearn
 import xgboost as xgb
-from helpers import BOTH, CLASSIFIERS, margins_of, quiet
+from helpers import BOTH, CLASSIFIERS, alternate, margins_of, quiet
 from saved_models import (
     FILES,
     assert_same_attributes,
@@ -33,9 +34,15 @@ from gbm_constrained.fit.fitted_report import FITTED_ATTRIBUTES
 from gbm_constrained.solvers import AutoSolver, Reduction
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def problem():
     return table_of("binary", np.random.default_rng(5))
+
+
+@functools.cache
+def fit_once(library):
+    """A fit that tests save and compare with, and leave as it is."""
+    return fit_small(library, table_of("binary", np.random.default_rng(5)))
 
 
 @BOTH
@@ -138,8 +145,7 @@ def test_what_a_file_cannot_hold_is_named(library, problem, tmp_path):
     assert loaded.n_estimators == 2
 
 
-@BOTH
-@pytest.mark.parametrize("name", ["Tree=1", "Tree=", "Tree", "end of trees", "objective"])
+@alternate("name", ["Tree=1", "Tree=", "Tree", "end of trees", "objective"])
 def test_columns_may_be_called_as_parts_of_the_file(library, name, problem, tmp_path):
     """LightGBM writes a line of each feature, with its importance."""
     X, y = problem[0].rename(columns={"a": name}), problem[1]
@@ -336,7 +342,7 @@ def within(name, **changes):
     ],
 )  # fmt: skip
 def test_a_forged_note_is_refused(library, change, message, problem, tmp_path):
-    model = fit_small(library, problem)
+    model = fit_once(library)
     path = tmp_path / FILES[library]
     model.save_model(path)
     rewrite(path, library, change)
@@ -378,8 +384,8 @@ def test_a_file_of_the_other_library_is_refused(problem, tmp_path):
 
 
 @pytest.fixture
-def fitted(library, problem):
-    return fit_small(library, problem)
+def fitted(library):
+    return fit_once(library)
 
 
 @BOTH
@@ -476,15 +482,6 @@ def test_the_line_in_a_lightgbm_file_disturbs_no_reader(problem, tmp_path):
     assert "=" not in line[0]  # Simple readers split lines there.
 
 
-def test_treelite_reads_a_lightgbm_file(problem, tmp_path):
-    fitted = fit_small("lightgbm", problem)
-    treelite = pytest.importorskip("treelite", reason="treelite is not installed")
-    X, path = problem[0], tmp_path / "model.txt"
-    fitted.save_model(path)
-    p = treelite.gtil.predict(treelite.frontend.load_lightgbm_model(path), X.to_numpy())
-    np.testing.assert_allclose(np.ravel(p), fitted.booster_.predict(X), atol=1e-6)
-
-
 @BOTH
 def test_a_file_that_a_plain_library_wrote_anew_is_loaded(library, problem, fitted, tmp_path):
     """XGBoost carries the note on, beside what else changes; LightGBM leaves it out."""
@@ -536,11 +533,10 @@ OLD = {  # Parameters of version 0.1, and those that have taken their place.
 }  # fmt: skip
 
 
-@BOTH
-@pytest.mark.parametrize("case", OLD)
+@alternate("case", OLD)
 def test_parameters_of_version_0_1_are_put_into_their_objects(library, case, problem, tmp_path):
     given, expected = OLD[case]
-    model, path = fit_small(library, problem), tmp_path / FILES[library]
+    model, path = fit_once(library), tmp_path / FILES[library]
     model.save_model(path)
     all_of_then = {
         "n_folds": 4, "cv": None, "holdout_fraction": None, "delta": 0.05,

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import BOTH, CLASSIFIERS
+from helpers import BOTH, CLASSIFIERS, alternate
 from regressor_fits import REGRESSORS
 
 import gbm_constrained as gc
@@ -71,24 +71,22 @@ DATA = {
 }
 
 
-@BOTH
 @pytest.mark.parametrize("probabilities", ["shifted", "calibrated"])
-@pytest.mark.parametrize("name", DATA)
+@alternate("name", DATA)
 def test_two_classes_of_data_sets(library, name, probabilities):
     load, constraints = DATA[name]
     try:
         data = load(download=False)
     except OSError as missing:
         pytest.skip(str(missing)[:200])
-    X, target = data.data[:6000], data.target[:6000]
+    X, target = data.data[:3000], data.target[:3000]
     numbers = X.select_dtypes("number").columns
     X = X.astype(dict.fromkeys(numbers, np.float32))  # What the graph is given.
     y = (target > target.median()).astype(int) if target.nunique() > 2 else pd.factorize(target)[0]
     assert_same(make(library, constraints, probabilities=probabilities).fit(X, y), X)
 
 
-@BOTH
-@pytest.mark.parametrize("probabilities", ["shifted", "calibrated"])
+@alternate("probabilities", ["shifted", "calibrated"])
 def test_seven_classes(library, probabilities, dry_bean):
     X, y = dry_bean[0].astype(np.float32)[:4000], dry_bean[1][:4000]
     y = np.unique(y, return_inverse=True)[1]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
-from helpers import BOTH, CLASSIFIERS, KINDS, PARENTS, quiet
+from helpers import CLASSIFIERS, EITHER, KINDS, PARENTS, quiet
 from input_data import (
     ALWAYS,
     FRAME,
@@ -30,7 +30,7 @@ from input_data import (
 import gbm_constrained as gc
 
 
-@BOTH
+@EITHER
 def test_sensitive_features_of_evaluation_sets_are_one_entry_for_each(library):
     held = {"eval_set": [(X[:100], Y[:100])], "sensitive_features": {"sex": SEX}}
     own = {"sex": SEX[:100]}
@@ -62,14 +62,14 @@ WRONG_OF_SETS = {
 }
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("case", list(WRONG_SETS))
 def test_evaluation_sets_that_do_not_fit_are_refused(library, case):
     eval_set, message = WRONG_SETS[case]
     refuses(library, message, {"eval_set": eval_set})
 
 
-@BOTH
+@EITHER
 @pytest.mark.parametrize("case", list(WRONG_OF_SETS))
 def test_arguments_of_evaluation_sets_that_do_not_fit_are_refused(library, case):
     names, value, message = WRONG_OF_SETS[case]
@@ -77,7 +77,7 @@ def test_arguments_of_evaluation_sets_that_do_not_fit_are_refused(library, case)
     refuses(library, message, {"eval_set": [PAIR], name: value})
 
 
-@BOTH
+@EITHER
 def test_sensitive_features_of_evaluation_sets_that_do_not_fit_are_refused(library):
     given = {"eval_set": [PAIR], "sensitive_features": {"sex": SEX}}
     given["sensitive_features_eval_set"] = [{"sex": SEX[:99]}]
@@ -86,7 +86,7 @@ def test_sensitive_features_of_evaluation_sets_that_do_not_fit_are_refused(libra
     )
 
 
-@BOTH
+@EITHER
 def test_callbacks_that_are_none_are_refused(library):
     for wrong, message in (([3], "holds 3"), (3, "got 3")):
         message = f"callbacks must be a list of .*{message}"
@@ -96,7 +96,7 @@ def test_callbacks_that_are_none_are_refused(library):
             refuses(library, message, {"callbacks": wrong})
 
 
-@BOTH
+@EITHER
 def test_early_stopping_without_an_evaluation_set_is_refused(library):
     name = "early_stopping_rounds"
     refuses(library, f"{name[:-1]}.*and there is none: give eval_set=", **{name: 3})
@@ -154,7 +154,7 @@ def test_masked_features_are_refused(library):
         refuses(library, r"X of eval_set\[0\] is a masked", {"eval_set": [(masked, Y)]})
 
 
-@BOTH
+@EITHER
 def test_categories_of_another_type_are_refused(library):
     """All of them would be missing values."""
     codes = np.arange(len(Y)) % 3
@@ -243,7 +243,7 @@ def test_lightgbm_takes_evaluation_sets_and_their_arguments_of_many_forms():
     assert found[0]["valid_0"] == found[2]["valid_0"] != expected["valid_0"]
 
 
-@BOTH
+@EITHER
 @KINDS
 def test_metrics_that_cannot_be_evaluated_are_refused(library, kind):
     y = Y if kind == "binary" else SEVERAL
@@ -277,7 +277,7 @@ def test_functions_that_xgboost_cannot_record_are_refused():
     refuses("xgboost", "give the function itself", given, eval_metric=[mean])
 
 
-@BOTH
+@EITHER
 def test_functions_of_other_arguments_are_refused(library):
     """XGBoost gives weights by name, if there are any; LightGBM counts the parameters."""
 

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
+from helpers import EITHER
 from regressor_fits import (
-    EACH,
     HAVE_LOG_LINK,
     OBJECTIVES,
     PARENTS,
@@ -139,7 +139,7 @@ def test_gamma_is_for_positive_targets(library, objective, train):
         model.fit(train.X, train.y)
 
 
-@EACH
+@EITHER
 @pytest.mark.parametrize("on", ["metric", "constraints", "both"])
 def test_early_stopping_by_metric_constraints_or_both(library, on, train, held):
     options, given = stopping(
@@ -158,7 +158,7 @@ def test_early_stopping_by_metric_constraints_or_both(library, on, train, held):
         assert gap <= 0.8 + 0.2
 
 
-@EACH
+@EITHER
 @pytest.mark.parametrize("columns", [None, ["g", "amount"]])
 def test_what_an_evaluation_set_cannot_measure_is_measured_out_of_fold(library, columns, train):
     """It has one group, or neither groups nor amounts."""
@@ -188,7 +188,7 @@ def test_what_an_evaluation_set_cannot_measure_is_measured_out_of_fold(library, 
     np.testing.assert_array_equal(report["held_out"], last)
 
 
-@EACH
+@EITHER
 def test_a_function_as_metric_is_given_predictions(library, held):
     """Under a log link as well, where the libraries' own objective would apply the link."""
     train = make_problem(400, is_positive=True)
@@ -214,7 +214,7 @@ def test_a_function_as_metric_is_given_predictions(library, held):
     assert found == pytest.approx(expected, rel=1e-5)
 
 
-@EACH
+@EITHER
 def test_starting_scores_are_part_of_a_fit(library, train):
     """XGBoost's report is of predictions with them, and LightGBM's of those without."""
     start = 0.3 * train.X[:, 0]
@@ -226,7 +226,7 @@ def test_starting_scores_are_part_of_a_fit(library, train):
     assert model.constraint_report_["train"][0] == pytest.approx(gap, abs=1e-4)
 
 
-@EACH
+@EITHER
 def test_training_is_continued(library, train):
     first = fit(library, GAP, train, **SMALL)
     name = {"xgboost": "xgb_model", "lightgbm": "init_model"}[library]
@@ -240,7 +240,7 @@ def test_training_is_continued(library, train):
     assert gap <= 0.95
 
 
-@EACH
+@EITHER
 def test_a_fit_that_was_killed_goes_on_from_its_checkpoint(library, train, tmp_path):
     file = tmp_path / "fit.checkpoint"
     whole = fit(library, GAP, train, **SMALL)
@@ -263,7 +263,7 @@ def test_a_fit_that_was_killed_goes_on_from_its_checkpoint(library, train, tmp_p
     )
 
 
-@EACH
+@EITHER
 def test_a_time_limit_ends_a_fit(library, train):
     with pytest.warns(gc.TimeLimitWarning, match="time_limit=1"):
         model = fit(library, GAP, train, given={"time_limit": 1}, n_estimators=50_000)
@@ -271,7 +271,7 @@ def test_a_time_limit_ends_a_fit(library, train):
     assert len(model.constraint_report_) == 1
 
 
-@EACH
+@EITHER
 def test_callbacks_see_the_constraints_and_end_training(library, train):
     seen = []
 
@@ -285,7 +285,7 @@ def test_callbacks_see_the_constraints_and_end_training(library, train):
     assert model.history_["rounds"].iloc[-1] < 20
 
 
-@EACH
+@EITHER
 @pytest.mark.parametrize(
     ("options", "given", "rows"),
     [
@@ -309,7 +309,7 @@ def test_means_are_measured_where_the_options_say(library, options, given, rows,
     assert report["verdict"] == "met"
 
 
-@EACH
+@EITHER
 def test_rules_are_taken_over_data_sets_with_and_without_targets(library, train, held):
     """The objective leaves data sets out, and rules on them are met on rows like theirs."""
     moved, fresh = held.X + 0.5, make_problem(4000, seed=8)
@@ -331,7 +331,7 @@ def test_rules_are_taken_over_data_sets_with_and_without_targets(library, train,
     assert cost["loss"]["returned"] < cost["loss"]["plain"] + 0.05 * constant
 
 
-@EACH
+@EITHER
 def test_rules_over_data_sets_that_pull_against_each_other(library, train, held):
     """One caps what the other one asks for: both are missed by sampling error at most.
 
@@ -349,7 +349,7 @@ def test_rules_over_data_sets_that_pull_against_each_other(library, train, held)
     assert model.cost_report_["loss"]["returned"] < 0.6 * constant
 
 
-@EACH
+@EITHER
 def test_data_sets_without_a_multiplier_leave_the_parents_model(library, train, held):
     plain = fit(library, NEVER_BINDS, train, measure_on="train", n_estimators=20)
     rules = [gc.mean_loss(on=gc.dataset("d")) <= 1e6]
@@ -360,7 +360,7 @@ def test_data_sets_without_a_multiplier_leave_the_parents_model(library, train, 
     np.testing.assert_allclose(model.predict(train.X).mean(), train.y.mean(), atol=0.05)
 
 
-@EACH
+@EITHER
 def test_a_column_of_x_that_is_categorical_has_the_groups(library, train):
     frame = train.frame.assign(g=pd.Categorical(np.array(["no", "yes"])[train.group]))
     more = {"enable_categorical": True} if library == "xgboost" else {}
@@ -372,7 +372,7 @@ def test_a_column_of_x_that_is_categorical_has_the_groups(library, train):
 
 
 @pytest.mark.skipif(find_spec("polars") is None, reason="polars is not installed")
-@EACH
+@EITHER
 def test_tables_of_polars(library, train):
     import polars
 
@@ -383,14 +383,14 @@ def test_tables_of_polars(library, train):
     np.testing.assert_array_equal(model.predict(table), expected)
 
 
-@EACH
+@EITHER
 @pytest.mark.parametrize("solver", ["abpp", "cbpr", ABPP(tau=2.0)], ids=str)
 def test_solvers_by_name_and_as_objects(library, solver, train):
     model = fit(library, GAP, train, solver=solver, measure_on=gc.CrossFit(2))
     assert model.constraint_report_["held_out"][0] <= 0.801
 
 
-@EACH
+@EITHER
 def test_searches_set_options_of_a_solver_and_route_groups(library, train):
     model = make(library, GAP, solver=ABPP(), **SMALL)
     grid = {"n_estimators": [2, 10], "solver__tau": [2.0]}

@@ -8,7 +8,8 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 import xgboost as xgb
-from regressor_fits import EACH, REGRESSORS, fit, make, make_problem
+from helpers import EITHER
+from regressor_fits import REGRESSORS, fit, make, make_problem
 
 import gbm_constrained as gc
 
@@ -36,7 +37,7 @@ def refuse_targets(library, y, match, objective="squared"):
         make(library, RULE, objective).fit(PROBLEM.X, y, **KILL)
 
 
-@EACH
+@EITHER
 @pytest.mark.parametrize(
     ("y", "match"),
     [
@@ -51,7 +52,7 @@ def test_targets_that_are_no_numbers(library, y, match):
     refuse_targets(library, y, match)
 
 
-@EACH
+@EITHER
 @pytest.mark.parametrize(
     ("y", "held", "match"),
     [
@@ -70,13 +71,13 @@ def test_messages_about_targets_speak_of_no_labels_or_classes(library, y, held, 
     assert not re.search("label|class", str(raised.value))
 
 
-@EACH
+@EITHER
 def test_an_evaluation_set_without_rows(library):
     empty = {"eval_set": [(PROBLEM.X[:0], PROBLEM.y[:0])]}
     refuse(library, RULE, r"eval_set\[0\] has no rows: leave it out", given=empty)
 
 
-@EACH
+@EITHER
 @pytest.mark.parametrize("objective", ["poisson", "tweedie"])
 def test_negative_and_zero_targets_of_a_log_link(library, objective):
     refuse_targets(
@@ -90,7 +91,7 @@ def test_negative_and_zero_targets_of_a_log_link(library, objective):
     )  # fmt: skip
 
 
-@EACH
+@EITHER
 @pytest.mark.parametrize(
     ("rules", "match"),
     [
@@ -116,7 +117,7 @@ def test_a_classifier_refuses_rules_of_regression(name):
         kinds[name](constraints=RULE).fit(PROBLEM.X, PROBLEM.group)
 
 
-@EACH
+@EITHER
 def test_groups_and_data_sets_that_do_not_fit(library):
     refuse(library, GAP, r"shape \(10,\).*200 rows", given={"sensitive_features": {"g": [0] * 10}})
     refuse(library, GAP, "1 is left", given={"sensitive_features": {"g": [0] * 200}})
@@ -181,7 +182,7 @@ def test_parameters_of_objectives(library, objective, options, match):
     refuse(library, RULE, match, objective=objective, problem=COUNTS, **options)
 
 
-@EACH
+@EITHER
 @pytest.mark.parametrize("objective", ["squared", "huber"])
 def test_boosters_that_take_no_gradients_of_others(library, objective):
     kinds = [{"booster": "dart"}, {"booster": "gblinear"}, {"rate_drop": 0.1}]
@@ -199,7 +200,7 @@ def test_a_model_of_dart_is_not_continued():
     refuse("xgboost", RULE, "model of DART", given={"xgb_model": dart})
 
 
-@EACH
+@EITHER
 @pytest.mark.parametrize(
     ("options", "match"),
     [
@@ -230,7 +231,7 @@ def test_parameters_of_regressors(library, options, match):
     refuse(library, RULE, match, **options)
 
 
-@EACH
+@EITHER
 @pytest.mark.parametrize(
     ("given", "match"),
     [
@@ -251,13 +252,13 @@ def test_arguments_of_fit(library, given, match):
     refuse(library, RULE, match, given=given)
 
 
-@EACH
+@EITHER
 def test_starting_scores_of_the_wrong_shape(library):
     name = {"xgboost": "base_margin", "lightgbm": "init_score"}[library]
     refuse(library, RULE, f"{name} must hold one score", given={name: np.zeros(3)})
 
 
-@EACH
+@EITHER
 def test_what_needs_rules_is_refused_without_any(library):
     for name, value in {"checkpoint": "file", "time_limit": 1.0}.items():
         with pytest.raises(ValueError, match=name):
@@ -280,7 +281,7 @@ def test_metrics_that_xgboost_does_not_know():
         )  # fmt: skip
 
 
-@EACH
+@EITHER
 def test_files_that_hold_no_regressor(library, tmp_path):
     """The estimator stays as it was."""
     other = {"xgboost": lgb.LGBMRegressor, "lightgbm": xgb.XGBRegressor}[library]

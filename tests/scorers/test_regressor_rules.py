@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from regressor_fits import EACH, HAVE_LOG_LINK, REGRESSORS, fit, make_problem, score_of
+from helpers import EITHER
+from regressor_fits import HAVE_LOG_LINK, REGRESSORS, fit, make_problem, score_of
 
 import gbm_constrained as gc
 from gbm_constrained.exceptions import InfeasibleConstraintsWarning
@@ -121,7 +122,7 @@ def test_rules_are_met_on_fresh_rows(library, name, problems):
     assert report["low"] <= report["held_out"] <= report["high"]
 
 
-@EACH
+@EITHER
 def test_several_rules_of_unlike_functions_are_met_together(library, problems):
     train, fresh = problems[False]
     rules = [
@@ -142,7 +143,7 @@ def test_several_rules_of_unlike_functions_are_met_together(library, problems):
     assert set(model.constraint_report_["verdict"]) <= {"met", "missed within sampling error"}
 
 
-@EACH
+@EITHER
 def test_a_rule_that_no_model_can_meet_is_reported_as_missed(library, problems):
     train, _ = problems[False]
     with pytest.warns(gc.MissedConstraintsWarning, match=r"mean_loss\(squared\) <= 0.1"):
@@ -151,7 +152,7 @@ def test_a_rule_that_no_model_can_meet_is_reported_as_missed(library, problems):
     assert model.constraint_report_["train"][0] < model.constraint_report_["held_out"][0]
 
 
-@EACH
+@EITHER
 def test_a_rule_on_a_column_is_met_on_its_rows(library, problems):
     train, fresh = problems[False]
     rule = gc.mean_prediction(on={"g": 1}) <= 1.5
@@ -161,7 +162,7 @@ def test_a_rule_on_a_column_is_met_on_its_rows(library, problems):
     assert part.mean() <= 1.5 + ERRORS * error
 
 
-@EACH
+@EITHER
 def test_amounts_weigh_the_rows_of_a_mean(library, problems):
     """The rule is met in the mean by amounts, and reported as such."""
     train, _ = problems[False]
@@ -175,7 +176,7 @@ def test_amounts_weigh_the_rows_of_a_mean(library, problems):
     assert found <= 0.1 + 0.03
 
 
-@EACH
+@EITHER
 def test_fits_on_training_rows_meet_rules_there(library, problems):
     train, _ = problems[False]
     model = fit(library, [gc.gap(gc.mean_prediction(), by="g") <= 0.9], train, measure_on="train")
@@ -207,7 +208,7 @@ def test_a_doubled_weight_is_a_repeated_row(objective):
     )
 
 
-@EACH
+@EITHER
 def test_reports_take_means_by_weight(library, problems):
     train, _ = problems[False]
     weight = np.exp(train.X[:, 2])
@@ -231,7 +232,7 @@ def certified(library, rules, problem=PROBLEM, **options):
     return fit(library, rules, problem, **{**OPTIONS, "measure_on": "holdout", **options})
 
 
-@EACH
+@EITHER
 def test_the_certificate_is_that_of_rows_set_aside(library):
     model = certified(library, ABOVE)
     report = model.constraint_report_.iloc[0]
@@ -246,7 +247,7 @@ def test_the_certificate_is_that_of_rows_set_aside(library):
     assert np.mean(model.predict(new.X) > 0.8) <= 0.3
 
 
-@EACH
+@EITHER
 def test_rows_set_aside_are_in_no_booster(library):
     """The latest rows are set aside, and other targets and features there leave all trees."""
     time = np.arange(900)
@@ -263,7 +264,7 @@ def test_rows_set_aside_are_in_no_booster(library):
     np.testing.assert_array_equal(first.predict(PROBLEM.X), second.predict(PROBLEM.X))
 
 
-@EACH
+@EITHER
 def test_weights_data_sets_and_evaluation_sets(library, tmp_path):
     """Each constraint is certified on its own rows; a saved model keeps its report."""
     new = make_problem(400, seed=2)
@@ -292,7 +293,7 @@ def test_weights_data_sets_and_evaluation_sets(library, tmp_path):
     assert loaded.feasibility_.p_value == model.feasibility_.p_value
 
 
-@EACH
+@EITHER
 def test_a_guarantee_that_is_not_given_is_named(library):
     rule = gc.mean_loss("absolute", range=(0, 6)) <= 0.8
     with pytest.warns(InfeasibleConstraintsWarning, match="Not certified: mean_loss") as caught:
@@ -306,7 +307,7 @@ def test_a_guarantee_that_is_not_given_is_named(library):
     assert str(model.constraint_report_["verdict"][0]) == "cannot be told"
 
 
-@EACH
+@EITHER
 @pytest.mark.parametrize(
     ("rules", "options", "message"),
     [
@@ -341,7 +342,7 @@ def test_what_no_row_can_certify_is_refused_before_training(library, rules, opti
         certified(library, rules, given=KILL, **options)
 
 
-@EACH
+@EITHER
 def test_an_observed_value_outside_of_its_range_is_an_error(library):
     """The model is not fitted: the range is not what the user says it is."""
     rule = gc.mean_loss("absolute", range=(0, 2)) <= 1.9
@@ -352,13 +353,13 @@ def test_an_observed_value_outside_of_its_range_is_an_error(library):
     assert model is None
 
 
-@EACH
+@EITHER
 def test_training_rows_as_evaluation_set_are_refused(library):
     with pytest.raises(ValueError, match="eval_set holds the training rows"):
         certified(library, ABOVE, given={"eval_set": [(PROBLEM.X, PROBLEM.y)]})
 
 
-@EACH
+@EITHER
 def test_groups_of_rows_are_refused(library):
     with pytest.raises(ValueError, match="counts rows as independent"):
         certified(library, ABOVE, given={"groups": np.arange(900) // 2})

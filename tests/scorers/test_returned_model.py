@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
-from helpers import BOTH, CLASSIFIERS, KINDS, PARENTS, RULES, quiet
+from helpers import BOTH, CLASSIFIERS, KINDS, PARENTS, RULES, alternate, quiet
 from sklearn.metrics import log_loss
 
 import gbm_constrained as gc
@@ -128,8 +128,7 @@ def assert_attributes_of_the_model(library, model, *, stopped):
         assert rounds_of(booster_of(again)) == kept
 
 
-@BOTH
-@KINDS
+@alternate("kind", ["binary", "several"])
 @pytest.mark.parametrize(
     ("on", "measure_on"),
     [("metric", gc.CrossFit(2)), ("constraints", "holdout"), ("both", "train")],
@@ -186,8 +185,7 @@ def test_categories_of_a_booster_that_is_cut(tmp_path):
     assert booster.num_boosted_rounds() == model.best_iteration + 1 < 40
 
 
-@BOTH
-@KINDS
+@alternate("kind", ["binary", "several"])
 @pytest.mark.parametrize("stops", [True, False])
 @pytest.mark.parametrize("iterate", ["best", "randomized"])
 def test_prefixes(library, kind, stops, iterate, tmp_path):
@@ -206,20 +204,18 @@ def test_prefixes(library, kind, stops, iterate, tmp_path):
     assert best == kept
 
 
-@BOTH
-@KINDS
+@alternate("kind", ["several", "binary"])
 def test_a_shift_of_the_last_iterate(library, kind, tmp_path):
     strict = [gc.fnr() <= 0.02] if kind == "binary" else [gc.class_error(2) <= 0.02]
-    model = fit(library, kind, {"measure_on": "crossfit", "n_estimators": 8}, strict)
+    model = fit(library, kind, {"measure_on": gc.CrossFit(2), "n_estimators": 8}, strict)
     assert model.shift_.any()
     assert rounds_of(booster_of(model)) == 8
     assert_equal_decisions(library, model, tmp_path)
 
 
-@BOTH
-@KINDS
+@alternate("kind", ["binary", "several"])
 def test_continued_training(library, kind, tmp_path):
-    first = fit(library, kind, {"n_estimators": 5, "measure_on": "crossfit"})
+    first = fit(library, kind, {"n_estimators": 5, "measure_on": gc.CrossFit(2)})
     given = {"xgb_model" if library == "xgboost" else "init_model": booster_of(first)}
     options = {STOPPING[library]: PATIENCE, "measure_on": "train", "learning_rate": 0.3}
     model = fit(library, kind, options, **given)
@@ -247,7 +243,7 @@ def test_attributes_of_the_user_stay_with_a_booster_that_is_cut():
             return model
 
     options = {"callbacks": [Names()], "early_stopping_rounds": PATIENCE}
-    model = fit("xgboost", "binary", {**options, "measure_on": "crossfit"})
+    model = fit("xgboost", "binary", {**options, "measure_on": gc.CrossFit(2)})
     booster = model.get_booster()
     assert booster.attr("mine") == "kept"
     assert booster.num_boosted_rounds() == model.best_iteration + 1 < 40

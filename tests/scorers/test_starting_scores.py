@@ -37,9 +37,14 @@ def errors(rule_class, y, decisions):
     return np.mean(decisions[y == rule_class] != rule_class)
 
 
-@KINDS
 @pytest.mark.parametrize(
-    ("measure_on", "iterate"), [("crossfit", "last"), ("holdout", "best"), ("train", "best")]
+    ("kind", "measure_on", "iterate"),
+    [
+        ("several", gc.CrossFit(2), "last"),
+        ("binary", "crossfit", "last"),
+        ("binary", "holdout", "best"),
+        ("several", "train", "best"),
+    ],
 )
 def test_lightgbm_reports_what_predict_decides(kind, measure_on, iterate):
     y, rows = LABELS[kind], (1 if kind == "binary" else 2)
@@ -55,10 +60,13 @@ def test_lightgbm_reports_what_predict_decides(kind, measure_on, iterate):
         assert model.unseen_accuracy_.value == pytest.approx(found, abs=0.05)
 
 
-@KINDS
 @pytest.mark.parametrize(
-    ("measure_on", "given"),
-    [("crossfit", "all"), ("holdout", "training rows"), ("train", "evaluation set")],
+    ("kind", "measure_on", "given"),
+    [
+        ("binary", "crossfit", "all"),
+        ("several", "holdout", "training rows"),
+        ("binary", "train", "evaluation set"),
+    ],
 )
 def test_lightgbm_evaluation_sets(kind, measure_on, given):
     """Of each round as well, which early stopping on the constraints looks at."""

@@ -14,11 +14,11 @@ X, Y = table_of("binary", np.random.default_rng(5))
 
 
 def test_binary_models_are_read_and_written_and_every_cut_is_seen():
-    options = {"n_estimators": 3, "max_depth": 2, "n_jobs": 1}
+    options = {"n_estimators": 1, "max_depth": 2, "n_jobs": 1}
     for model in (
         xgb.XGBClassifier(booster="dart", **options).fit(X, Y),
         xgb.XGBClassifier(multi_strategy="multi_output_tree", **options).fit(X, Y + (X.a > 1)),
-        xgb.XGBClassifier(booster="gblinear", n_estimators=3, n_jobs=1).fit(X, Y),
+        xgb.XGBClassifier(booster="gblinear", n_estimators=1, n_jobs=1).fit(X, Y),
         xgb.XGBClassifier(enable_categorical=True, **options).fit(
             X.assign(a=pd.Categorical(np.where(X.a > 0, "x", "y"))), Y
         ),

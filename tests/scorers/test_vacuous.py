@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost as xgb
+from helpers import alternate
 from scipy import sparse
 from vacuous_pairs import ROUNDS, compare, lgb_pair, weights, xgb_pair
 
@@ -58,6 +59,9 @@ LGB_OPTIONS = {
     "no_average": {"boost_from_average": False},
     "quantized": {"use_quantized_grad": True},
 }
+UNSEEN = pytest.mark.parametrize(
+    ("kind", "measure_on"), [("binary", "crossfit"), ("several", "holdout")]
+)
 
 
 def xgb_structure(model):
@@ -65,26 +69,24 @@ def xgb_structure(model):
     return trees[["Tree", "Node", "Feature", "Yes", "No", "Missing"]]
 
 
-@pytest.mark.parametrize("kind", ["binary", "several"])
 @pytest.mark.parametrize("name", XGB_OPTIONS)
-def test_xgboost_options(name, kind, request):
-    X, y = request.getfixturevalue(kind)
+def test_xgboost_options(name, several):
+    """Of two classes, test_parameters.py has each."""
+    X, y = several
     plain, constrained = xgb_pair(**XGB_OPTIONS[name])
     compare(plain, constrained, X, y, {}, 2e-7)
     pd.testing.assert_frame_equal(xgb_structure(constrained), xgb_structure(plain))
 
 
-@pytest.mark.parametrize("kind", ["binary", "several"])
 @pytest.mark.parametrize("name", LGB_OPTIONS)
-def test_lightgbm_options(name, kind, request):
-    X, y = request.getfixturevalue(kind)
+def test_lightgbm_options(name, several):
+    X, y = several
     plain, constrained = lgb_pair(**LGB_OPTIONS[name])
     compare(plain, constrained, X, y, {}, 1e-12)
 
 
-@pytest.mark.parametrize("kind", ["binary", "several"])
 @pytest.mark.parametrize("name", ["numpy", "frame", "categories", "missing", "sparse", "weights"])
-@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+@alternate("kind", ["binary", "several"])
 def test_inputs(library, name, kind, request):
     X, y = request.getfixturevalue(kind)
     X, fit_arguments = variants(X, y)[name]
@@ -92,8 +94,7 @@ def test_inputs(library, name, kind, request):
     compare(plain, constrained, X, y, fit_arguments, 2e-7 if library == "xgboost" else 1e-12)
 
 
-@pytest.mark.parametrize("measure_on", ["holdout", "crossfit"])
-@pytest.mark.parametrize("kind", ["binary", "several"])
+@UNSEEN
 @pytest.mark.parametrize("name", ["numpy", "categories", "missing", "sparse", "weights"])
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
 def test_inputs_where_rates_are_measured_on_unseen_rows(library, name, kind, measure_on, request):
@@ -107,8 +108,7 @@ def test_inputs_where_rates_are_measured_on_unseen_rows(library, name, kind, mea
     assert not constrained.shift_.any()
 
 
-@pytest.mark.parametrize("measure_on", ["holdout", "crossfit"])
-@pytest.mark.parametrize("kind", ["binary", "several"])
+@UNSEEN
 @pytest.mark.parametrize(
     ("library", "name"),
     [
@@ -145,8 +145,14 @@ def test_a_rate_of_one_does_not_exceed_one_by_rounding(library, rate, measure_on
     assert not constrained.history_.filter(like="multiplier").to_numpy().any()
 
 
-@pytest.mark.parametrize("measure_on", ["train", "holdout", "crossfit"])
-@pytest.mark.parametrize("source", [np.random.RandomState, np.random.default_rng])
+@pytest.mark.parametrize(
+    ("source", "measure_on"),
+    [
+        (np.random.RandomState, "train"),
+        (np.random.RandomState, "crossfit"),
+        (np.random.default_rng, "holdout"),
+    ],
+)
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
 def test_a_source_of_randomness_is_left_to_the_library(library, source, measure_on, binary):
     """Splits and boosters besides draw nothing from it."""
@@ -173,27 +179,6 @@ def test_lightgbm_trees_are_identical_in_the_saved_text(binary):
         if pair[0] != pair[1] and not pair[1].startswith(("internal_value", "[metric"))
     ]
     assert differences == []
-
-
-@pytest.mark.parametrize(
-    "options", [{"class_weight": "balanced"}, {"class_weight": {0: 2.0, 1: 0.5}}]
-)
-def test_lightgbm_class_weight(options, binary):
-    X, y = binary
-    compare(*lgb_pair(**options), X, y, {"sample_weight": weights(y.size)}, 1e-12)
-
-
-def test_xgboost_scale_pos_weight(binary):
-    X, y = binary
-    compare(*xgb_pair(scale_pos_weight=3.0), X, y, {"sample_weight": weights(y.size)}, 2e-7)
-
-
-def test_user_starting_scores(binary):
-    """base_margin and init_score replace the intercept, as in the parents."""
-    X, y = binary
-    start = np.linspace(-1, 1, y.size)
-    compare(*xgb_pair(), X, y, {"base_margin": start}, 2e-7)
-    compare(*lgb_pair(), X, y, {"init_score": start}, 1e-12)
 
 
 def test_no_constraints_is_the_parents_own_fit(binary):
