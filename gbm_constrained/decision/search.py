@@ -151,10 +151,8 @@ def _highest(scores: Float) -> tuple[Codes, Float]:
     return highest, scores[highest, np.arange(highest.size)]
 
 
-# Errors that a unit of violation is worth, phase by phase: small ones keep good trade-offs.
-PENALTIES = (0.1, 0.5, 2.5, 12.0, 60.0)
+PENALTY = 2.5  # Errors that a unit of violation is worth on the way to feasible biases.
 RESTARTS = 4  # Starts in a row that find nothing better and end a search.
-PAIRS_UP_TO = 8  # Classes up to which two are raised together: there are 28 pairs of eight.
 # Standard errors of the errors saved by biases between classes that no constraint distinguishes.
 # Chance reaches less for probabilities, where there is nothing to gain (evidence, Decisions).
 SURELY = 4.0
@@ -185,10 +183,9 @@ class _Biases:
 class BiasSearch:
     """Search for the biases of several classes, one line after the other.
 
-    A line raises one class, or two by the same amount, against all others. Classes that no
-    constraint distinguishes are one here, until feasible biases are found. A line is searched
-    exactly for the smallest error plus penalised violations. The penalty grows: small ones lead
-    along good trade-offs to the feasible biases, where the last phase lowers the error. The best
+    A line raises one class against all others. Classes that no constraint distinguishes are one
+    here, until feasible biases are found. A line is searched exactly for the smallest error plus
+    penalised violations, and from where that ends for the smallest violation and error. The best
     biases by largest violation and error are remembered on every line. Where no biases found are
     feasible, and with a `violation_penalty` (errors per unit of violation), the best by the error
     plus that are returned. Of constraints with priorities, the best by largest violation of each
@@ -245,24 +242,19 @@ class BiasSearch:
         value = (self.penalised if unmet else self.best).value
         return np.asarray(value - value.mean())
 
-    def _search(self, single: Sequence[tuple[int, ...]]) -> None:
+    def _search(self, directions: Sequence[tuple[int, ...]]) -> None:
         """Search from the best biases, and from others near them, until it stalls."""
-        every = [*single]
-        if 4 <= len(single) <= PAIRS_UP_TO:  # To raise two of three is to lower the third.
-            every += [(*one, *other) for one, other in combinations(single, 2)]
-        rng = np.random.default_rng(0)
-        start, stalled = self.best, 0
+        rng, start, stalled = np.random.default_rng(0), self.best, 0
         while self.lines_left and stalled < RESTARTS:
             before = self.best
-            for penalty in PENALTIES:
-                start = self._descend(start, penalty, single if self.best.is_feasible else every)
-            self._descend(self.best, None, every)
+            self._descend(start, PENALTY, directions)
+            self._descend(self.best, None, directions)
             if self.violation_penalty is not None and not self.best.is_feasible:
-                self._descend(self.penalised, self.violation_penalty, every)
+                self._descend(self.penalised, self.violation_penalty, directions)
             stalled = 0 if self.best.beats(before) else stalled + 1
             noise = np.zeros(self.n_classes)
-            for group in single:
-                noise[list(group)] = rng.normal() * 2.0 * 0.5**stalled
+            for raised in directions:
+                noise[list(raised)] = rng.normal() * 2.0 * 0.5**stalled
             start = self._measure(self.best.value + noise)
 
     def _descend(
