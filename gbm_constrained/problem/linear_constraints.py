@@ -77,6 +77,23 @@ def keep_rows(table: Any, is_kept: Bool) -> Any:
     return kept
 
 
+class LinearMap:
+    """Product of a sparse matrix with vectors, in a fraction of the time of scipy's own operator.
+
+    Entries are added up in the same order.
+    """
+
+    def __init__(self, matrix: Any) -> None:
+        entries = sparse.coo_array(matrix)
+        self.data, self.size = entries.data, entries.shape[0]
+        self.row, self.column = (np.asarray(at, dtype=np.intp) for at in entries.coords)
+
+    def __call__(self, vector: Float) -> Float:
+        """Multiply the matrix by a vector."""
+        found = np.bincount(self.row, self.data * vector[self.column], self.size)
+        return found.astype(np.float64, copy=False)  # Without entries numpy counts.
+
+
 def find_opposites(matrix: Any, is_compared: Bool) -> list[tuple[int, int]]:
     """List the pairs of rows of a sparse matrix with opposite coefficients, each row once."""
     pairs, alone = list[tuple[int, int]](), dict[tuple[bytes, bytes], int]()
@@ -372,8 +389,16 @@ class LinearConstraints:
         return {name: self.R @ table for name, table in self.tables.items()}
 
     @cached_property
-    def _transposed_tables(self) -> dict[str, Any]:
-        return {name: table.T for name, table in self.row_tables.items()}
+    def _cost_maps(self) -> dict[str, LinearMap]:
+        return {name: LinearMap(table.T) for name, table in self.row_tables.items()}
+
+    @cached_property
+    def _functional_maps(self) -> dict[str, LinearMap]:
+        return {name: LinearMap(table) for name, table in self.tables.items()}
+
+    @cached_property
+    def _row_map(self) -> tuple[LinearMap, Float]:
+        return LinearMap(self.R), np.nan_to_num(self.constant)
 
     @property
     def A(self) -> Any:  # noqa: N802
@@ -403,22 +428,24 @@ class LinearConstraints:
 
     def costs(self, multipliers: Float, statistic: str = "predicted") -> Float:
         """Add up the coefficients of a cell statistic in each row, weighted by multipliers."""
-        return np.asarray(self._transposed_tables[statistic] @ multipliers)
+        return self._cost_maps[statistic](multipliers)
 
     def functionals(self, statistics: CellStatistics) -> Float:
         """Compute the value of each functional."""
         if not self.constant.size:  # Tables of predictions of numbers have no columns.
             return self.constant
-        hard = self.U @ statistics.predicted.ravel()
-        found = hard + self.V @ statistics.clipped_loss + self.constant
+        maps = self._functional_maps
+        hard = maps["predicted"](statistics.predicted.ravel())
+        found = hard + maps["loss"](statistics.clipped_loss) + self.constant
         for name in ("pairs", "residuals"):
             if (table := getattr(statistics, name)) is not None:
-                found = found + self.tables[name] @ table
-        return np.asarray(found)
+                found = found + maps[name](table)
+        return found
 
     def rows_of(self, functionals: Float) -> Float:
         """Compute the left-hand side of each row from the functionals; shape (m,)."""
-        found: Float = self.R @ (functionals - np.nan_to_num(self.constant))
+        multiply, constant = self._row_map
+        found = multiply(functionals - constant)
         for curve in self.curves.items:
             found[curve.rows] = curve.value(functionals)
         return found
