@@ -387,6 +387,8 @@ class Point:
 
     def _proximal_table(self, inverse_tau: float | Float) -> Array | None:
         """Make the table of proximal weights that rows look up; None without a term."""
+        if isinstance(inverse_tau, float) and inverse_tau == 0.0:
+            return None
         problem = self.problem
         table = np.empty(len(problem.cells), dtype=problem.dtype)
         table[...] = inverse_tau
@@ -607,7 +609,8 @@ class ProblemConstants:
     def _squared_reactions(self) -> tuple[LinearMap, Float, LinearMap]:
         """Squared parts of the sensitivities, those of mean losses added up."""
         rates, losses, pairs = (reaction.power(2) for reaction in self.reactions)
-        return LinearMap(rates), np.asarray(losses.sum(axis=1)).ravel(), LinearMap(pairs)
+        total = np.asarray(losses.sum(axis=1)).ravel()
+        return LinearMap.from_csr(rates), total, LinearMap.from_csr(pairs)
 
     def relative_slopes(self, slopes: Float) -> Float:
         """Give slopes observed on a path as shares of the largest slope of a rate."""

@@ -293,12 +293,35 @@ class Fractions:
         self.bases = sparse.csr_array((np.ones(columns.size), columns, ends), shape=size)
         self.events = self.bases.copy()
         self.events.data = np.concatenate([np.zeros(0), *events])
-        self.count_rows, self.count_events = LinearMap(self.bases), LinearMap(self.events)
+        self.count_rows = LinearMap.from_csr(self.bases)
+        self.count_events = LinearMap.from_csr(self.events)
         n = len(compiled.parts)
         self.stated_sum = sparse.csr_array((coefficient, (of, range(len(of)))), shape=(n, len(of)))
         self.mixing = compiled.mixing
         self.sum = self.stated_sum if self.mixing is None else self.mixing @ self.stated_sum
         self.mean_amount = np.array(mean_amount, dtype=np.float64)
+        self._combined: tuple[Any, LinearMap, LinearMap] | None = None
+
+    @cached_property
+    def _summed(self) -> tuple[LinearMap, LinearMap]:
+        return LinearMap.from_csr(self.sum).times(self.count_events)
+
+    def combine(self, coefficients: Any, entries: Float) -> LinearMap:
+        """Add up values of the cells and classes of fractions, in sums of functionals.
+
+        Parameters
+        ----------
+        coefficients : csr_array of shape (n, n_functionals)
+            Coefficients of the functionals in each sum.
+        entries : ndarray
+            A value for each entry of `events`.
+        """
+        of_functionals, functionals = self._summed
+        if self._combined is None or self._combined[0] is not coefficients:
+            maps = LinearMap.from_csr(coefficients).times(functionals)
+            self._combined = coefficients, *maps
+        _, of_sums, sums = self._combined
+        return replace(sums, data=of_sums(of_functionals(entries)))
 
     def of(self, table: Float, as_ones: Float | None = None) -> Float:
         """Compute the functionals of tables of shape (..., n_cells * n_classes).

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -91,9 +92,12 @@ class LoggedObjective:
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self.function, self.name = function, name
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, y_true: Array, margin: Array) -> Any:
         """Call the objective."""
-        return self.function(*args)
+        return self.function(y_true, margin)
+
+    # LightGBM asks for it in every round.
+    __signature__ = inspect.signature(lambda y_true, margin: None)
 
     def __repr__(self) -> str:
         return self.name
