@@ -74,7 +74,8 @@ class Influence:
             NaN for sums with a mean loss, or with a fraction over no rows.
         """
         of_sums, square = self._influence(combine, counts)
-        found = replace(of_sums, data=of_sums.data**2)(square)
+        with np.errstate(invalid="ignore"):
+            found = replace(of_sums, data=of_sums.data**2)(square)
         is_unknown = np.isnan(self.fractions.constant)
         if is_unknown.any():
             found[combine.astype(bool) @ is_unknown] = np.nan
