@@ -593,6 +593,8 @@ class LightGBMAdapter(BoosterAdapter):
         def objective(y_true: Array, margin: Array) -> Any:
             return fit.solver(margin)
 
+        # LightGBM asks for the signature in every round, and finding it takes longer than reading.
+        objective.__signature__ = inspect.signature(objective)  # type: ignore[attr-defined]
         own, found, others = model.objective, model._objective, model._other_params
         model._fit_params = params
         model._logged_objective = self.objective_text().partition(" ")[0]

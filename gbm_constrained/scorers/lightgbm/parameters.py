@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -92,12 +91,9 @@ class LoggedObjective:
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self.function, self.name = function, name
 
-    def __call__(self, y_true: Array, margin: Array) -> Any:
+    def __call__(self, *args: Any) -> Any:
         """Call the objective."""
-        return self.function(y_true, margin)
-
-    # LightGBM asks for it in every round.
-    __signature__ = inspect.signature(lambda y_true, margin: None)
+        return self.function(*args)
 
     def __repr__(self) -> str:
         return self.name
