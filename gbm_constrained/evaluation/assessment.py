@@ -197,7 +197,7 @@ MESSAGES = {
         "Training rows are optimistic: new rows may miss constraints that are met there."
     ),
     "margin": Message(
-        "Training and choices aimed at up to {margin:g} standard errors inside of each bound."
+        "Training and choices aimed inside of each bound, by up to {margin:g} standard error(s)."
     ),
     "fewer rounds": Message("Training ended after {trained} of {asked} rounds."),
 }

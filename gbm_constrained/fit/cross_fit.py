@@ -391,7 +391,7 @@ def _find_compared(folds: Sequence[Fold], held: Codes) -> list[Codes]:
 
     The result is empty as well if no training row is held out, as of a single fold.
     """
-    found = [np.intersect1d(fold.training, held, assume_unique=True) for fold in folds]
+    found = [fold.training[np.isin(fold.training, held)] for fold in folds]
     is_whole = all(part.size == f.training.size for part, f in zip(found, folds, strict=True))
     return [] if is_whole or not any(part.size for part in found) else found
 

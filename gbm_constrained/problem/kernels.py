@@ -183,6 +183,7 @@ class KernelTables:
         self.target, self.cost, self.clipped = target, cost, clipped
         self.cell_labels, self.dtype, self.is_by_row = cell_labels, dtype, is_by_row
         self._looked_up: dict[tuple[bytes, int, int], Array] = {}
+        self._by_sign: dict[bytes, tuple[float, float] | None] = {}
         own = array_module(target).arange(cell_labels.size), cell_labels
         self.label_target = target[own]
         self.other_target = target.copy()
@@ -225,10 +226,13 @@ class KernelTables:
         """Find (u, v) with ``table = u + v s``, s the signs of labels; None if there are none."""
         if self.is_by_row:
             return None
-        of_label = [table[self.cell_labels == k] for k in (0, 1)]
-        low, high = (float(entries[0]) for entries in of_label)
-        found = (of_label[0] == low).all() and (of_label[1] == high).all()
-        return ((high + low) / 2, (high - low) / 2) if found else None
+        key = table.tobytes()  # Each block of rows asks for the same few tables.
+        if key not in self._by_sign:
+            of_label = [table[self.cell_labels == k] for k in (0, 1)]
+            low, high = (float(entries[0]) for entries in of_label)
+            found = (of_label[0] == low).all() and (of_label[1] == high).all()
+            self._by_sign[key] = ((high + low) / 2, (high - low) / 2) if found else None
+        return self._by_sign[key]
 
 
 class BinaryRowTables(KernelTables):

@@ -36,7 +36,7 @@ Rows are visited in blocks that stay in cache; nothing of size n x m is ever mad
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from itertools import compress
 from math import prod
@@ -68,7 +68,7 @@ from gbm_constrained.problem.kernels import (
     over_classes,
     rate_lipschitz,
 )
-from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints, LinearMap
 from gbm_constrained.problem.pairs import STEEPEST, pair_sensitivities
 from gbm_constrained.problem.rows import ProblemRows, find_probabilities
 
@@ -387,6 +387,8 @@ class Point:
 
     def _proximal_table(self, inverse_tau: float | Float) -> Array | None:
         """Make the table of proximal weights that rows look up; None without a term."""
+        if isinstance(inverse_tau, float) and inverse_tau == 0.0:
+            return None
         problem = self.problem
         table = np.empty(len(problem.cells), dtype=problem.dtype)
         table[...] = inverse_tau
@@ -596,12 +598,19 @@ class ProblemConstants:
         `slopes` are those of the class probabilities, and `of_pairs` of pair rates, by cell.
         """
         steepest, slopes = rate_lipschitz(self.rows.n_classes), self.relative_slopes(slopes)
-        rates, losses, pairs = (reaction.power(2) for reaction in self.reactions)
-        square = rates @ slopes**2 + np.asarray(losses.sum(axis=1)).ravel() * steepest**2
+        rates, losses, pairs = self._squared_reactions
+        square = rates(slopes**2) + losses * steepest**2
         if (at := self.rows.pairs) is not None and of_pairs.size:
             of_pairs = np.minimum(SLOPE_FACTOR * of_pairs, at.steepest) / STEEPEST
-            square = square + pairs @ of_pairs**2
+            square = square + pairs(of_pairs**2)
         return np.asarray(np.sqrt(square))
+
+    @cached_property
+    def _squared_reactions(self) -> tuple[LinearMap, Float, LinearMap]:
+        """Squared parts of the sensitivities, those of mean losses added up."""
+        rates, losses, pairs = (reaction.power(2) for reaction in self.reactions)
+        total = np.asarray(losses.sum(axis=1)).ravel()
+        return LinearMap.from_csr(rates), total, LinearMap.from_csr(pairs)
 
     def relative_slopes(self, slopes: Float) -> Float:
         """Give slopes observed on a path as shares of the largest slope of a rate."""
@@ -612,8 +621,8 @@ class ProblemConstants:
         """Compute the root mean square of slopes by cell, near the mean curvature of the loss."""
         cells = self.rows.cells
         first = cells.views[0].cells  # The other views hold the same rows.
-        square = np.average(slopes[first] ** 2, weights=cells.weight[first])
-        return float(np.sqrt(square))
+        weight = cells.weight[first]
+        return float(np.sqrt((slopes[first] ** 2 * weight).sum() / weight.sum()))
 
     def curve_lipschitz(
         self, lipschitz: Float, derivatives: Float, slopes: Float | None = None
@@ -668,6 +677,8 @@ class ProblemConstants:
         at = self.rows.array_module.asarray(rows)
         weight = None if self.rows.weight is None else to_host(self.rows.weight[at])
         views = [view.map(lambda of_rows: to_host(of_rows[at])) for view in cells.views]
+        # Each sum would convert small codes.
+        views = [replace(view, small_codes=view.small_codes.astype(np.intp)) for view in views]
         mass = np.concatenate([view.sum(weight, power=2) for view in views])
         return at, weight, views, mass
 
@@ -738,7 +749,7 @@ class Lagrangian:
         self.is_tracked = rows.has_several_views and rows.array_module is np
         self._decided: Array | None = None
         self._decided_weight = np.zeros((rows.n_classes - 1, len(cells) * self.is_tracked))
-        self._tables: tuple[Float, KernelTables] | None = None
+        self._tables: tuple[bytes, KernelTables] | None = None
         self._row_tables: BinaryRowTables | None = None
         self._entries: tuple[bytes, Array] | None = None
 
@@ -798,8 +809,9 @@ class Lagrangian:
 
     def tables(self, multipliers: Float) -> Any:
         """Compute the coefficients of the row kernels of ``W (f + <y, g>)``."""
-        if self._tables is None or not np.array_equal(multipliers, self._tables[0]):
-            self._tables = (multipliers.copy(), self._make_tables(multipliers))
+        key = multipliers.tobytes()
+        if self._tables is None or self._tables[0] != key:
+            self._tables = key, self._make_tables(multipliers)
         return self._tables[1]
 
     def _make_tables(self, multipliers: Float) -> KernelTables:

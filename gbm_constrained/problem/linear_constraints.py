@@ -77,6 +77,58 @@ def keep_rows(table: Any, is_kept: Bool) -> Any:
     return kept
 
 
+@dataclass(frozen=True)
+class LinearMap:
+    """A sparse matrix whose products with vectors take a fraction of the time of scipy's operator.
+
+    Entries are added up in the same order.
+
+    Parameters
+    ----------
+    data, row, column : ndarray of shape (n_entries,)
+        Entries and their places, by row.
+    shape : tuple of int
+        Numbers of rows and columns.
+    """
+
+    data: Float
+    row: Codes
+    column: Codes
+    shape: tuple[int, int]
+
+    @classmethod
+    def from_csr(cls, matrix: Any) -> LinearMap:
+        """Copy the entries of a csr_array in their order, which scipy may change later."""
+        row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        return cls(matrix.data.copy(), row, matrix.indices.astype(np.intp), matrix.shape)
+
+    def __call__(self, vector: Float) -> Float:
+        """Multiply the matrix by a vector."""
+        found = np.bincount(self.row, self.data * vector[self.column], self.shape[0])
+        return found.astype(np.float64, copy=False)  # Without entries numpy counts.
+
+    def transposed(self, vector: Float) -> Float:
+        """Multiply the transposed matrix by a vector."""
+        found = np.bincount(self.column, self.data * vector[self.row], self.shape[1])
+        return found.astype(np.float64, copy=False)
+
+    def times(self, other: LinearMap) -> tuple[LinearMap, LinearMap]:
+        """Prepare products with matrices that have entries at the places of another one.
+
+        Returns the map from these entries to those of the product, and the product.
+        """
+        ends = np.searchsorted(other.row, np.arange(self.shape[1] + 1))
+        size = np.diff(ends)[self.column]
+        own = np.repeat(np.arange(self.data.size), size)
+        theirs = np.arange(own.size) + np.repeat(ends[self.column] - np.cumsum(size) + size, size)
+        place = self.row[own] * other.shape[1] + other.column[theirs]
+        found, at = np.unique(place, return_inverse=True)
+        entries = LinearMap(self.data[own], at, theirs, (found.size, other.data.size))
+        row, column = np.divmod(found, other.shape[1])
+        shape = self.shape[0], other.shape[1]
+        return entries, LinearMap(entries(other.data), row, column, shape)
+
+
 def find_opposites(matrix: Any, is_compared: Bool) -> list[tuple[int, int]]:
     """List the pairs of rows of a sparse matrix with opposite coefficients, each row once."""
     pairs, alone = list[tuple[int, int]](), dict[tuple[bytes, bytes], int]()
@@ -372,8 +424,16 @@ class LinearConstraints:
         return {name: self.R @ table for name, table in self.tables.items()}
 
     @cached_property
-    def _transposed_tables(self) -> dict[str, Any]:
-        return {name: table.T for name, table in self.row_tables.items()}
+    def _maps_of_rows(self) -> dict[str, LinearMap]:
+        return {name: LinearMap.from_csr(table) for name, table in self.row_tables.items()}
+
+    @cached_property
+    def _maps_of_functionals(self) -> dict[str, LinearMap]:
+        return {name: LinearMap.from_csr(table) for name, table in self.tables.items()}
+
+    @cached_property
+    def _row_map(self) -> tuple[LinearMap, Float]:
+        return LinearMap.from_csr(self.R), np.nan_to_num(self.constant)
 
     @property
     def A(self) -> Any:  # noqa: N802
@@ -403,22 +463,24 @@ class LinearConstraints:
 
     def costs(self, multipliers: Float, statistic: str = "predicted") -> Float:
         """Add up the coefficients of a cell statistic in each row, weighted by multipliers."""
-        return np.asarray(self._transposed_tables[statistic] @ multipliers)
+        return self._maps_of_rows[statistic].transposed(multipliers)
 
     def functionals(self, statistics: CellStatistics) -> Float:
         """Compute the value of each functional."""
         if not self.constant.size:  # Tables of predictions of numbers have no columns.
             return self.constant
-        hard = self.U @ statistics.predicted.ravel()
-        found = hard + self.V @ statistics.clipped_loss + self.constant
+        maps = self._maps_of_functionals
+        hard = maps["predicted"](statistics.predicted.ravel())
+        found = hard + maps["loss"](statistics.clipped_loss) + self.constant
         for name in ("pairs", "residuals"):
             if (table := getattr(statistics, name)) is not None:
-                found = found + self.tables[name] @ table
-        return np.asarray(found)
+                found = found + maps[name](table)
+        return found
 
     def rows_of(self, functionals: Float) -> Float:
         """Compute the left-hand side of each row from the functionals; shape (m,)."""
-        found: Float = self.R @ (functionals - np.nan_to_num(self.constant))
+        multiply, constant = self._row_map
+        found = multiply(functionals - constant)
         for curve in self.curves.items:
             found[curve.rows] = curve.value(functionals)
         return found

@@ -332,14 +332,14 @@ class ProblemRows(WeightedCells):
         if self.n_classes == 2 and self.n_samples < 1 << 20 and xp is np:
             self.idle_buffers = np.empty_like(gradient), np.empty_like(gradient)
 
-    def blocks(self, size: int = BLOCK) -> Iterator[slice]:
-        """Iterate over blocks of rows that fit in cache, or on a graphics card in its memory."""
+    def blocks(self, size: int = BLOCK) -> list[slice]:
+        """List blocks of rows that fit in cache, or on a graphics card in its memory."""
         if self.array_module is not np:  # A call costs as much as an operation on a million rows.
             size = 1 << 22
         if self.n_classes > 2:
             size = max(size // 2, 1)
-        for start in range(0, self.n_samples, size):
-            yield slice(start, min(start + size, self.n_samples))
+        n = self.n_samples
+        return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
     def map_blocks(self, function: Callable[[slice], T], *, are_summed: bool = True) -> list[T]:
         """Apply a function to all blocks of rows, each thread to a run of them; in their order.
@@ -350,7 +350,7 @@ class ProblemRows(WeightedCells):
         than eight take longer.
         """
         size = BLOCK if are_summed or self.n_threads == 1 else 1 << 18
-        blocks = [*self.blocks(size)]
+        blocks = self.blocks(size)
         n_threads = min(self.n_threads, 2 if are_summed else 8, len(blocks))
         if n_threads <= 1:
             return list(map(function, blocks))

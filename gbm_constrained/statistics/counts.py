@@ -25,7 +25,7 @@ from gbm_constrained._typing import Bool, Codes, Float
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.exact_sums import Values, sum_over_machines
 from gbm_constrained.problem.functionals import WeightedFraction
-from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints, LinearMap
 
 
 def effective_rows(weight: Float, square: Float) -> Float:
@@ -278,24 +278,50 @@ class Fractions:
         n_cells, n_classes = shape
         constant = compiled.constant if compiled.stated is None else compiled.stated.constant
         self.constant = np.where([p is None for p in compiled.parts], np.nan, constant)
-        events, shares, bases, of, coefficient, mean_amount = [], [], [], [], [], []
+        bases, events, of, coefficient, mean_amount = [], [], [], [], []
         for k, parts in enumerate(compiled.parts):
             for part in parts or ():
                 at = part.cells[:, None] * n_classes + np.arange(n_classes)
-                happens = part.event != 0
-                events.append(at[happens])
-                shares.append(part.event[happens])
                 bases.append(at.ravel())
+                events.append(part.event.ravel())
                 of.append(k)
                 coefficient.append(part.coefficient)
                 mean_amount.append(np.nan if part.mean_amount is None else part.mean_amount)
-        self.events = _indicator(events, n_cells * n_classes, shares)
-        self.bases = _indicator(bases, n_cells * n_classes)
+        ends = np.cumsum([0, *(at.size for at in bases)])
+        columns = np.concatenate([np.zeros(0, dtype=np.intp), *bases])
+        size = len(bases), n_cells * n_classes
+        self.bases = sparse.csr_array((np.ones(columns.size), columns, ends), shape=size)
+        self.events = self.bases.copy()
+        self.events.data = np.concatenate([np.zeros(0), *events])
+        self.count_rows = LinearMap.from_csr(self.bases)
+        self.count_events = LinearMap.from_csr(self.events)
         n = len(compiled.parts)
         self.stated_sum = sparse.csr_array((coefficient, (of, range(len(of)))), shape=(n, len(of)))
         self.mixing = compiled.mixing
         self.sum = self.stated_sum if self.mixing is None else self.mixing @ self.stated_sum
         self.mean_amount = np.array(mean_amount, dtype=np.float64)
+        self._combined: tuple[Any, LinearMap, LinearMap] | None = None
+
+    @cached_property
+    def _summed(self) -> tuple[LinearMap, LinearMap]:
+        return LinearMap.from_csr(self.sum).times(self.count_events)
+
+    def combine(self, coefficients: Any, entries: Float) -> LinearMap:
+        """Add up values of the cells and classes of fractions, in sums of functionals.
+
+        Parameters
+        ----------
+        coefficients : csr_array of shape (n, n_functionals)
+            Coefficients of the functionals in each sum.
+        entries : ndarray
+            A value for each entry of `events`.
+        """
+        of_functionals, functionals = self._summed
+        if self._combined is None or self._combined[0] is not coefficients:
+            maps = LinearMap.from_csr(coefficients).times(functionals)
+            self._combined = coefficients, *maps
+        _, of_sums, sums = self._combined
+        return replace(sums, data=of_sums(of_functionals(entries)))
 
     def of(self, table: Float, as_ones: Float | None = None) -> Float:
         """Compute the functionals of tables of shape (..., n_cells * n_classes).
@@ -316,13 +342,3 @@ class Fractions:
             with np.errstate(invalid="ignore", divide="ignore"):
                 values = (self.mixing @ np.nan_to_num(values).T).T / share
         return np.asarray(values).reshape(*table.shape[:-1], self.constant.size)
-
-
-def _indicator(
-    entries: Sequence[Codes], width: int, values: Sequence[Float | Bool] | None = None
-) -> Any:
-    """Make a sparse matrix of ones, or of given values, given the columns of each row."""
-    ends = np.cumsum([0, *(at.size for at in entries)])
-    columns = np.concatenate([np.zeros(0, dtype=np.intp), *entries])
-    ones = np.ones(columns.size) if values is None else np.concatenate([np.zeros(0), *values])
-    return sparse.csr_array((ones, columns, ends), shape=(len(entries), width))

@@ -22,6 +22,7 @@ of unequal weights, a gamma variable has the same mean :math:`\sum w_i` and vari
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +34,7 @@ from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.constraints.comparisons import Ratio
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.data.exact_sums import is_any
-from gbm_constrained.problem.linear_constraints import LinearConstraints
+from gbm_constrained.problem.linear_constraints import LinearConstraints, LinearMap
 from gbm_constrained.statistics.counts import CellCounts, Fractions, functionals_of
 
 
@@ -73,8 +74,11 @@ class Influence:
             NaN for sums with a mean loss, or with a fraction over no rows.
         """
         of_sums, square = self._influence(combine, counts)
-        found = np.asarray(of_sums.power(2) @ square, dtype=np.float64)
-        found[combine.astype(bool) @ np.isnan(self.fractions.constant)] = np.nan
+        with np.errstate(invalid="ignore"):
+            found = replace(of_sums, data=of_sums.data**2)(square)
+        is_unknown = np.isnan(self.fractions.constant)
+        if is_unknown.any():
+            found[combine.astype(bool) @ is_unknown] = np.nan
         return found
 
     def covariance(self) -> Float:
@@ -84,29 +88,26 @@ class Influence:
         """
         is_loss = np.isnan(self.fractions.constant)
         of_rates, square = self._influence(sparse.eye_array(is_loss.size, format="csr"), None)
-        found: Float = (of_rates @ sparse.diags_array(square) @ of_rates.T).toarray()
+        at = of_rates.row, of_rates.column
+        matrix: Any = sparse.csr_array((of_rates.data, at), shape=of_rates.shape)
+        found: Float = (matrix @ sparse.diags_array(square) @ matrix.T).toarray()
         found[is_loss] = found[:, is_loss] = np.nan
         return found
 
-    def _influence(self, combine: Any, counts: CellCounts | None) -> tuple[Any, Float]:
+    def _influence(self, combine: Any, counts: CellCounts | None) -> tuple[LinearMap, Float]:
         """Find the influence on sums of rows of weight one, and the squared weights of rows."""
         weight, square = self.together.weight, self.together.square
         if counts is not None:
             weight, square = counts.weight, counts.decide(self.together.shares).square
-        events, bases = self.fractions.events, self.fractions.bases
+        count_events, count_rows = self.fractions.count_events, self.fractions.count_rows
         together = self.together.weight.ravel()
         with np.errstate(divide="ignore", invalid="ignore"):
-            rates = (events @ together) / (bases @ together)
-            of_fractions = events - scale_rows(bases, rates)
-            of_fractions = scale_rows(of_fractions, 1.0 / (bases @ weight.ravel()))
-        return combine @ (self.fractions.sum @ of_fractions), square.ravel()
-
-
-def scale_rows(matrix: Any, factors: Float) -> Any:
-    """Multiply the rows of a sparse array by factors, in less time than a diagonal matrix does."""
-    found = matrix.copy()
-    found.data = found.data * np.repeat(factors, np.diff(found.indptr))
-    return found
+            rates = count_events(together) / count_rows(together)
+            density = 1.0 / count_rows(weight.ravel())
+        found = count_events.data - rates[count_events.row]
+        # A row whose event is the fraction has no influence, whatever the weight of the base set.
+        np.multiply(found, density[count_rows.row], out=found, where=found != 0.0)
+        return self.fractions.combine(combine, found), square.ravel()
 
 
 CHANCE = 1e-3  # Probability that boosters which agree are reported to differ.

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from math import log, sqrt
 from typing import Any
 
@@ -317,9 +317,11 @@ def find_violated_rows(
     beyond = np.zeros((*counts.weight.shape[:-2], len(compiled)), dtype=bool)
     room = np.full(beyond.shape, -np.inf)  # Where positive, the exact test may reject.
 
-    @cache  # Rows share blocks.
+    make_limit = cache(partial(_make_upper_limit, counts=counts))  # Rows share blocks.
+
+    @cache
     def upper(block: MeanScore, level: float) -> Float:
-        return _make_upper_limit(block, counts)(level)
+        return make_limit(block)(level)
 
     def total(blocks: Sequence[MeanScore], level: float) -> Float:
         return np.asarray(np.sum([upper(block, level) for block in blocks], axis=0))
