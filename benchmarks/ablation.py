@@ -5,7 +5,7 @@ a fit is worth is the objective on test rows less the violation by groups that r
 each with the price of ``docs/method.md``.
 
     python benchmarks/ablation.py [--draws 50] [--first 0] [--kinds groups auc ...]
-        [--values NAME=VALUE ...] [--most-rows 5000] [--output FOLDER]
+        [--values NAME=VALUE ...] [--least-rows 1] [--most-rows 5000] [--output FOLDER]
 
 Without ``--values``, those that stand below are measured on the kinds of fits that they are for.
 Each value is a row of ``benchmarks/results/ablation.csv``: the mean difference of worth from the
@@ -35,12 +35,13 @@ VALUES = {
     ("groups", "forward", "amounts"): (
         "CREDIBLE_ROWS=1e-9", "CREDIBLE_ROWS=50.0", "VIOLATION_PRICE=0.3", "VIOLATION_PRICE=3.0",
         "START=0.0", "START=1.0", "AFFORDABLE=0.0", "AFFORDABLE=0.02", "MAX_ERROR_INCREASE=-1.0",
-        "MAX_STANDARD_ERROR=0.0", "MEMORISED_SHARE=1e9", "N_CANDIDATES=30",
+        "MAX_STANDARD_ERROR=0.0", "MEMORISED_SHARE=1e9", "N_CANDIDATES=30", "SLOPE_FACTOR=1.0",
+        "MIN_SLOPE=0.0", "MIN_EXACT_SLOPE=0.0", "MOST_CANDIDATES=128", "LAST=1",
     ),
-    ("auc",): ("PRICE_OF_SCORES=1.0", "BUDGET=7.9"),
-    ("classes",): ("SURELY=0.0", "RESTARTS=1", "PAIRS_UP_TO=0", "PENALTIES=(2.5,)"),
+    ("auc",): ("PRICE_OF_SCORES=1.0", "BUDGET=7.9", "SLOPE_FACTOR=1.0", "MIN_SLOPE=0.0", "LAST=1"),
+    ("classes",): ("SURELY=0.0", "RESTARTS=1"),
     ("metrics",): ("MIN_GAIN=0.0",),
-    ("regression",): ("N_SHIFTS=25", "N_HALVINGS=3"),
+    ("regression",): ("N_SHIFTS=25", "N_HALVINGS=3", "STEP_WIDTH=0.5", "KINK_WIDTH=0.4"),
 }  # fmt: skip
 
 
@@ -70,16 +71,19 @@ def main() -> None:
     parser.add_argument("--first", type=at_least(0), default=0, help="number of the first draw")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--values", nargs="+", metavar="NAME=VALUE")
+    parser.add_argument("--least-rows", type=at_least(1), default=1)
     parser.add_argument("--most-rows", type=at_least(1), default=5000)
     parser.add_argument("--most-rounds", type=at_least(1), default=60)
     parser.add_argument("--output", type=Path, default=HERE / "results")
     args = parser.parse_args()
+    of_rows = f", {args.least_rows} rows or more" if args.least_rows > 1 else ""
 
     @cache
     def fit_usual(kinds: str) -> pd.DataFrame:
         """Fit the draws of some kinds: what each is worth, and its processor time."""
         asked = SimpleNamespace(
-            **vars(args) | {"kinds": kinds.split(), "groups": None, "half": TUNE}
+            **vars(args)
+            | {"kinds": kinds.removesuffix(of_rows).split(), "groups": None, "half": TUNE}
         )
         rows = []
         for plan in wanted(asked):
@@ -110,7 +114,7 @@ def main() -> None:
     for kinds, values in of_kinds.items():
         if set(kinds) <= set(args.kinds):
             for text in values:
-                named = (*text.split("=", 1), " ".join(kinds))
+                named = (*text.split("=", 1), " ".join(kinds) + of_rows)
                 print(named, results.once(measure, *named), flush=True)
 
 

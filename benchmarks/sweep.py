@@ -14,7 +14,8 @@ determines all of it. Figures are of test rows, of the plain model and of the re
 Tables are divided in two halves: constants are chosen on "tune", and figures reported of "report".
 
     python benchmarks/sweep.py [--draws 1500] [--first 0] [--kinds groups auc ...] [--groups many]
-        [--half report] [--most-rows 8000] [--most-rounds 60] [--tables] [--output FILE]
+        [--half report] [--least-rows 1] [--most-rows 8000] [--most-rounds 60] [--tables]
+        [--output FILE]
 
 ``--draws`` counts the draws that the other options leave, from number ``--first`` on. Each is a
 row of a CSV, and is not repeated while its row is there. ``--tables`` prints what the rows say,
@@ -393,7 +394,7 @@ def wanted(args: argparse.Namespace) -> Iterator[Plan]:
             if p.kind in args.kinds
             and (not args.groups or p.grouping in args.groups)
             and (not args.half or p.half == args.half)
-            and p.rows <= args.most_rows
+            and args.least_rows <= p.rows <= args.most_rows
             and p.rounds <= args.most_rounds
         ),
         args.draws,
@@ -514,6 +515,7 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--groups", nargs="+", choices=GROUPINGS, help="all by default")
     parser.add_argument("--half", choices=(TUNE, REPORT), help="both by default")
+    parser.add_argument("--least-rows", type=at_least(1), default=1)
     parser.add_argument("--most-rows", type=at_least(1), default=max(ROWS))
     parser.add_argument("--most-rounds", type=at_least(1), default=max(ROUNDS))
     parser.add_argument("--tables", action="store_true", help="print, without fitting")
