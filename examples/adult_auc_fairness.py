@@ -19,9 +19,8 @@ from gbm_constrained.plotting import GroupROCDisplay, TradeoffDisplay
 adult = load_adult()
 train, test = adult.split == "train", adult.split == "test"
 X, y, groups = adult.data.drop(columns="sex"), adult.target, adult.sensitive_features[["sex"]]
-common = {"n_estimators": 100, "learning_rate": 0.1, "n_jobs": 1}
-xgboost = {**common, "max_depth": 4, "enable_categorical": True}
-lightgbm = {**common, "num_leaves": 15, "verbose": -1}
+xgboost = {"max_depth": 4, "learning_rate": 0.1, "enable_categorical": True, "n_jobs": 1}
+lightgbm = {"num_leaves": 15, "verbose": -1, "n_jobs": 1}
 folds = {"measure_on": gc.CrossFit(n_folds=2)}
 libraries = {
     "XGBoost": (XGBClassifier(**xgboost), gc.ConstrainedXGBClassifier(**xgboost, **folds)),

@@ -32,7 +32,7 @@ from gbm_constrained.decision.regression import (
     find_largest_multipliers,
     find_prices,
     list_group_shifts,
-    standard_errors,
+    standard_errors_of_numbers,
 )
 from gbm_constrained.problem.compiler import compile_constraints
 from gbm_constrained.problem.losses import RegressionObjective
@@ -169,13 +169,13 @@ def test_standard_errors_are_those_of_each_row():
     """A gap of two means has the error of their difference, in both directions."""
     targets, score, group = draw()
     rows = hold_out(targets, [gc.gap(gc.mean_prediction(), by="g") <= 0.5], group)
-    errors = standard_errors(rows, score)
+    errors = standard_errors_of_numbers(rows, score)
     parts = [score[group == g] for g in (0, 1)]
     expected = np.sqrt(sum(part.var() / part.size for part in parts))
     np.testing.assert_allclose(errors, expected, rtol=0.03)
     rows = hold_out(targets, [gc.each(gc.mean_prediction(), by="g") <= 0.5], group)
     own = [part.std() / np.sqrt(part.size) for part in parts]
-    np.testing.assert_allclose(standard_errors(rows, score), own, rtol=0.03)
+    np.testing.assert_allclose(standard_errors_of_numbers(rows, score), own, rtol=0.03)
 
 
 @pytest.mark.filterwarnings("ignore:.*min_group_size")

@@ -47,7 +47,8 @@ def test_a_metric_and_its_constraints_have_a_value_in_each_period(library):
     # All periods have about as many rows of each class, so that their mean is near the whole.
     held_out = model.metric_report_.loc[model.metric_report_["is_returned"], "held_out"].iloc[0]
     assert of_metric["value"].mean() == pytest.approx(held_out, abs=0.02)
-    assert len(plot_periods(found).get_legend().get_texts()) == 2
+    named = [text.get_text() for text in plot_periods(found).get_legend().get_texts()]
+    assert named == ["fpr <= 0.3", "g_mean", "bound"]
 
 
 def test_the_value_of_a_period_is_that_of_boosters_of_the_periods_before():
