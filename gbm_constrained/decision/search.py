@@ -173,11 +173,12 @@ class _Biases:
         return not any(self.violations)
 
     def beats(self, other: _Biases) -> bool:
-        """Whether the first violation that differs is smaller, or none does and the error is."""
-        for own, others in zip(self.violations, other.violations, strict=True):
-            if abs(own - others) > ROUNDING:
-                return own < others
-        return self.error < other.error - ROUNDING
+        """Whether the first that differs is smaller: violations, the error, the biases' range."""
+        own, others = (
+            (*found.violations, found.error, np.ptp(found.value)) for found in (self, other)
+        )
+        differs = [(a, b) for a, b in zip(own, others, strict=True) if abs(a - b) > ROUNDING]
+        return bool(differs) and differs[0][0] < differs[0][1]
 
 
 class BiasSearch:
@@ -296,7 +297,7 @@ class BiasSearch:
         if penalty is None:
             return best if best.beats(at) else at
         merit = error + penalty * total
-        i = int(merit.argmin())
+        i = best_of(merit, line.shift, np.ones_like(merit, dtype=bool))
         return biases(i) if merit[i] < at.error + penalty * at.total - ROUNDING else at
 
 

@@ -36,7 +36,7 @@ Rows are visited in blocks that stay in cache; nothing of size n x m is ever mad
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import compress
 from math import prod
@@ -677,8 +677,6 @@ class ProblemConstants:
         at = self.rows.array_module.asarray(rows)
         weight = None if self.rows.weight is None else to_host(self.rows.weight[at])
         views = [view.map(lambda of_rows: to_host(of_rows[at])) for view in cells.views]
-        # Each sum would convert small codes.
-        views = [replace(view, small_codes=view.small_codes.astype(np.intp)) for view in views]
         mass = np.concatenate([view.sum(weight, power=2) for view in views])
         return at, weight, views, mass
 

@@ -94,7 +94,7 @@ def test_the_value_is_a_margin_inside_of_its_bound(library, options, table):
     assert value + 1.9 * np.sqrt(value * (1.0 - value) / n) <= 0.3
     assert model.constraint_report_["bound"][0] == 0.3
     assert model.feasibility_.status == "met"
-    assert "up to 2 standard errors inside" in model.feasibility_.message
+    assert "by up to 2 standard error(s)" in model.feasibility_.message
 
 
 @pytest.mark.filterwarnings("ignore:group_thresholds")
@@ -148,7 +148,7 @@ def test_regressors_leave_a_margin(library, bounded, table):
         model.fit(X, target, sensitive_features=columns)
         found.append(model.constraint_report_["held_out"][0])
     assert found[1] < found[0] - 0.01
-    assert "up to 1 standard errors inside" in model.feasibility_.message
+    assert "by up to 1 standard error(s)" in model.feasibility_.message
 
 
 def test_matrices_leave_a_margin(table):
