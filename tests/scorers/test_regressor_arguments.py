@@ -265,9 +265,9 @@ def test_a_fit_that_was_killed_goes_on_from_its_checkpoint(library, train, tmp_p
 
 @EITHER
 def test_a_time_limit_ends_a_fit(library, train):
-    with pytest.warns(gc.TimeLimitWarning, match="time_limit=1"):
-        model = fit(library, GAP, train, given={"time_limit": 1}, n_estimators=50_000)
-    assert "time_limit=1" in model.stopping_message_
+    with pytest.warns(gc.TimeLimitWarning, match="time_limit=3"):
+        model = fit(library, GAP, train, given={"time_limit": 3}, n_estimators=50_000)
+    assert "time_limit=3" in model.stopping_message_
     assert len(model.constraint_report_) == 1
 
 
