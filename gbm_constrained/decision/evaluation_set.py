@@ -106,9 +106,7 @@ class EvaluationSet:
         """The credible rows, or None if they are these: a cycle would outlive its last reader."""
         if self.holds_groups:
             return None
-        compiled = self.compiled.make_credible(self.cells, self.half)
-        if self.room is not None:
-            compiled = replace(compiled, b=compiled.b - self.room)
+        compiled = self.compiled.make_credible(self.cells, self.half).leave_room(self.room)
         return None if compiled is self.compiled else self.under(compiled)
 
     def under(self, compiled: LinearConstraints) -> Self:

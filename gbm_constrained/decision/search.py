@@ -260,7 +260,7 @@ class BiasSearch:
 
     def _descend(
         self, at: _Biases, penalty: float | None, directions: Sequence[tuple[int, ...]]
-    ) -> _Biases:
+    ) -> None:
         """Search lines in turn until none leads further."""
         stalled = 0
         for raised in cycle(directions):
@@ -269,7 +269,6 @@ class BiasSearch:
             found = self._along(at, raised, penalty)
             stalled = 1 if found is not at else stalled + 1  # A searched line has no more to give.
             at = found
-        return at
 
     def _along(self, at: _Biases, raised: tuple[int, ...], penalty: float | None) -> _Biases:
         """Find the best biases on a line; those it starts from unless others are better."""

@@ -208,10 +208,8 @@ class MetricProblem:
 
     def leave_room(self, room: Float) -> Self:
         """Take room off the bounds of all linear rows, and then of all convex bounds."""
-        compiled, n = self.compiled, len(self.compiled)
-        return replace(
-            self, compiled=replace(compiled, b=compiled.b - room[:n]), room_of_convex=room[n:]
-        )
+        n = len(self.compiled)
+        return replace(self, compiled=self.compiled.leave_room(room[:n]), room_of_convex=room[n:])
 
     def on(self, rows: Codes, factor: Float | None = None, source: str = "") -> HeldOutProblem:
         """Bind the metric and the constraints to some of the rows, which reports call `source`.

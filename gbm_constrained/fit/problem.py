@@ -241,8 +241,7 @@ class FitProblem:
         """
         if self.data.certification is not None and self.data.targets is None:
             return self.compiled
-        acting = self.compiled.make_credible(self.cells, self.half)
-        return acting if self.room is None else replace(acting, b=acting.b - self.room)
+        return self.compiled.make_credible(self.cells, self.half).leave_room(self.room)
 
     def compile(self, rows: Rows, name: str) -> tuple[Cells, LinearConstraints]:
         """Compile the constraints on other rows, with the groups of the training rows."""

@@ -661,6 +661,10 @@ class LinearConstraints:
             stated=self,
         )
 
+    def leave_room(self, room: Float | None) -> LinearConstraints:
+        """Take room off each right-hand side, (m,); None returns the same object."""
+        return self if room is None else replace(self, b=self.b - room)
+
     def _mix_groups(self, cells: Cells, half: Float | None) -> Any:
         """Find the coefficients of stated functionals in credible ones; None where none changes.
 
