@@ -276,25 +276,27 @@ class DecisionPool:
         self.functionals = np.zeros((0, compiled.constant.size))
         self.measured = np.zeros((0, self.n_constraints), dtype=bool)
         self.reached = np.zeros((0, self.n_constraints), dtype=bool)
-        self.of_choice = self._add_shifted(choice.rounds, [choice.shift])
         self.is_proved = n_classes == 2
         if self.is_proved:
             # Some seconds take about 30 million times the rows of a threshold search.
             self.left = int(np.clip(30_000_000 // cells.n_rows, 36, 600))
             self.searched = candidates
-            for prefix in candidates:  # Thresholds are dense where either class has its scores.
+        else:  # Longer searches, half a second each, of the longest prefix and the one chosen.
+            self.left = 4
+            self.searched = sorted({choice.rounds, candidates[-1]})
+            rng = np.random.default_rng(0)
+            drawn = rng.normal(size=(N_CANDIDATES, n_classes))
+            drawn *= rng.exponential(2.0, (N_CANDIDATES, 1))
+        self.of_choice = self._add_shifted(choice.rounds, [choice.shift])
+        for prefix in candidates:
+            if self.reached.all(axis=1).any():
+                return  # All can be met together, whatever other decisions do.
+            if self.is_proved:  # Thresholds are dense where either class has its scores.
                 margin = self.margins(prefix)
                 thresholds = spread_thresholds(margin, cells, N_CANDIDATES)
                 self._add(CellCounts.at_thresholds(cells, margin, thresholds))
-            return
-        # Several classes, whose search takes longer, have the longest prefix and the one chosen.
-        self.left = 4  # Searches, half a second each.
-        self.searched = sorted({choice.rounds, candidates[-1]})
-        rng = np.random.default_rng(0)
-        drawn = rng.normal(size=(N_CANDIDATES, n_classes))
-        drawn *= rng.exponential(2.0, (N_CANDIDATES, 1))
-        for prefix in candidates:  # Each class always, none, and random shifts.
-            self._add_shifted(prefix, [*(1e6 * np.eye(n_classes)), np.zeros(n_classes), *drawn])
+            else:  # Each class always, none, and random shifts.
+                self._add_shifted(prefix, [*(1e6 * np.eye(n_classes)), np.zeros(n_classes), *drawn])
 
     def _add_shifted(self, prefix: int, shifts: Sequence[Float]) -> CellCounts:
         """Add the decisions of shifted scores, and return the counts of the first ones."""

@@ -34,15 +34,15 @@ some threshold costs no more than that by :data:`AFFORDABLE`, or by sampling err
 without multipliers. Otherwise boosters are grown under multipliers. Where rounds are few
 these end on their way, and trees have followed smaller ones for most of it; where constraints pull
 against each other, or one is hardly moved until a whole group tips over, they swing. So a further
-pass is made as long as the difference is more than :data:`AFFORDABLE` and the fit stays within
-:data:`BUDGET`.
+pass is made as long as the difference is more than :data:`AFFORDABLE` and the fit has grown fewer
+than :data:`MOST_SETS` sets of boosters; twice as many, if these have half of the model's rows.
 
 Multipliers start at :data:`START` times the errors that a unit of each constraint costs group
-thresholds on the plain scores. Constraints on scores alone, such as pair rates, have no such
-prices, and may have one pass more. Neither have those on the decisions of another model or on some
-of the rows, which are to be met at any price: while the last pass misses one that group thresholds
-meet, twice the budget may be spent. A further pass starts at the mean of the multipliers in the
-last quarter of the one before.
+thresholds on the plain scores. These prices stand for a set of boosters. Constraints on scores
+alone, such as pair rates, have none, and may have one pass more. Neither have those on the
+decisions of another model or on some of the rows, which are to be met at any price: while the last
+pass misses one that group thresholds meet, twice as many sets may be grown. A further pass starts
+at the mean of the multipliers in the last quarter of the one before.
 
 Constraints on labels and decisions of all rows, such as a bound on the selection rate, ask for
 another threshold, and comparisons of groups are to hold at that threshold. Multipliers for both
@@ -583,9 +583,9 @@ def measure_swing(grown: Grown) -> float:
     return float(np.maximum(np.std(residual, axis=0) - noise, 0.0).max(initial=0.0))
 
 
-# Plain fits that fold boosters and the model take together, at most, by the rows of their trees.
-# A set of fold boosters counts as one at least.
-BUDGET = 8.0
+# Sets of fold boosters of a fit, at most; up to twice as many if their trees have fewer rows than
+# the model's.
+MOST_SETS = 3
 # Errors by which the constraints may cost more than those of group thresholds.
 AFFORDABLE = 0.005
 # Multipliers of the first pass over the prices of group thresholds. A proxy is half as steep as
@@ -624,8 +624,8 @@ def search_passes(
     tuple of FoldBoosters and EvaluationSet
         The best of the passes that are made.
     """
-    share = max(share, 1.0)  # Few rows are no reason for many passes.
-    spent, least, rounds, log_odds = 1.0 + share, np.inf, 0, 0.0
+    n_sets = int(not may_be_plain)  # Boosters without multipliers count, grown or not.
+    least, rounds, log_odds = np.inf, 0, 0.0
     best: Pass | None = None
     of_labels = np.zeros(0, dtype=bool)
     asked: dict[str, Any] = {"has_multipliers": False}
@@ -635,13 +635,13 @@ def search_passes(
         found = measure(grow(**asked))
         if best is not None and found.grown[0].rounds < rounds:
             break  # The pass was ended before its time.
-        rounds, least = found.grown[0].rounds, float(np.fmin(least, found.needed))
+        n_sets, rounds = n_sets + 1, found.grown[0].rounds
+        least = float(np.fmin(least, found.needed))
         best = found if best is None else min(best, found, key=lambda p: (p.misses, p.cost))
         if not asked["has_multipliers"]:
             if is_enough(found) or not has_time():
                 break
-            if found.prices.any():  # Without prices, a pass has to find where the next one starts.
-                spent += share
+            n_sets += bool(found.prices.any())  # Without, a pass finds where the next one starts.
             # Under constraints on labels alone, thresholds have done the rest.
             of_labels = found.of_labels
             start = np.where(of_labels, 0.0, START * found.prices)
@@ -649,9 +649,8 @@ def search_passes(
                 log_odds = found.shift_for(of_labels)
         else:
             is_costly = best.cost - least > max(AFFORDABLE, best.noise)
-            spent += share
-            budget = (2.0 if found.is_open else 1.0) * BUDGET
-            if not (is_costly or best.is_open) or spent > budget or not has_time():
+            most = (2 if found.is_open else 1) * MOST_SETS / min(max(share, 0.5), 1.0)
+            if not (is_costly or best.is_open) or n_sets >= most or not has_time():
                 break
             if log_odds:
                 log_odds += found.shift_for(of_labels)

@@ -257,6 +257,9 @@ class Margin(BaseEstimator):  # type: ignore[misc]
     standard_errors: float = 1.0
 
 
+# Options of the folds and of the holdout that "auto" takes. Four folds cost twice as much as two
+# and choose no better; see docs/evidence.md.
+AUTO: dict[str, Any] = {"n_folds": 2, "holdout_fraction": 0.5}
 MeasurementName: TypeAlias = Literal["auto", "train", "holdout", "crossfit", "forward"]
 MeasureOn: TypeAlias = MeasurementName | CrossFit | Holdout | Forward | Any
 MEASUREMENTS: dict[str, Any] = {"holdout": Holdout, "crossfit": CrossFit, "forward": Forward}
@@ -300,7 +303,7 @@ def read_measurement(value: Any) -> dict[str, Any]:
         return {"measure_on": name, "n_folds": value.n_folds}
     if isinstance(value, str):
         check_choice("measure_on", value, get_args(MeasurementName))
-        return {"measure_on": value}
+        return {"measure_on": value} | (AUTO if value == "auto" else {})
     check_splitter(value)
     return {"measure_on": "crossfit", "cv": value}
 
@@ -645,6 +648,8 @@ class SolverOptions:
             reason = f"{parameter}={metric} chooses decisions, which do not change scores"
             checking.check_decisions(constraints, parameter, reason)
             options = cls(constraints, solver=solver, reduction=reduction, **own)
+            if options.ensemble is not None and options.measure_on == "auto":
+                options = replace(options, n_folds=CrossFit.n_folds)  # They make the model.
             return options._check_of_metric(str(metric))
         checking.check_linear(constraints)
         chosen, method = _find_method(name, getattr(estimator, name))

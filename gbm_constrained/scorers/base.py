@@ -294,6 +294,13 @@ class ShardMixin:
         return local
 
 
+# Trees of few rows take most of their time for the bins of histograms. Fold boosters, whose scores
+# say where multipliers and thresholds come to rest, split by bins that hold at least so many rows
+# on average, and by so many bins at least.
+ROWS_OF_A_BIN, FEWEST_BINS = 320, 63
+BINS_OF_LIBRARIES = 255  # LightGBM's default; XGBoost's is one more.
+
+
 class LibraryFoldBooster(FoldBooster):
     """A booster of a library on some of the rows, and its scores by the name of rows.
 
@@ -495,6 +502,16 @@ class BoosterAdapter(NativeAdapter, TrainedModel):
     def has_patience(self) -> bool:
         """Whether a parameter or a callback stops early."""
         return bool(self.reading.has_early_stopping(self.model, self.callbacks))
+
+    def fold_bins(self) -> int | None:
+        """Count the bins of a feature that trees of fold boosters split by.
+
+        None stands for those of the model: where the user set them, and where there would be no
+        fewer.
+        """
+        bins = max(FEWEST_BINS, self.fit.problem.cells.n_rows // ROWS_OF_A_BIN)
+        is_given = self.parameter("max_bin") is not None or self.fit.options.ensemble is not None
+        return None if is_given or bins >= BINS_OF_LIBRARIES else bins
 
     def without_gradients(self) -> str | None:
         """Name the parameter by which the booster takes no gradients of others, if any."""

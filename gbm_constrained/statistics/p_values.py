@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, partial, reduce
 from math import log, sqrt
 from typing import Any
 
@@ -103,12 +103,14 @@ def _p_of_mean(block: MeanScore, bound: float, counts: CellCounts) -> Float:
     return np.asarray(hoeffding_bentkus_p_value(mean, n, scaled))
 
 
-def _are_two_binomials(blocks: Sequence[MeanScore], counts: CellCounts) -> bool:
+def _are_two_binomials(
+    blocks: Sequence[MeanScore], has_equal_weights: Callable[[MeanScore], bool]
+) -> bool:
     """Whether blocks are two binomials of different rows: parts of a row are of one view."""
-    if len(blocks) != 2 or not all(b.is_binomial and b.has_equal_weights(counts) for b in blocks):
+    if len(blocks) != 2 or not all(b.is_binomial and has_equal_weights(b) for b in blocks):
         return False
     first, second = blocks
-    return not np.intersect1d(first.cells, second.cells).size
+    return not np.isin(first.cells, second.cells).any()
 
 
 def _p_of_two_binomials(
@@ -260,7 +262,7 @@ def p_value_of_blocks(
         return _p_weighted(blocks, bound, counts)
     if len(blocks) == 1:
         return _p_of_mean(blocks[0], bound, counts)
-    if _are_two_binomials(blocks, counts):
+    if _are_two_binomials(blocks, lambda block: block.has_equal_weights(counts)):
         return _p_of_two_binomials(blocks, bound, counts)
     return _p_of_union(blocks, bound, counts)
 
@@ -317,14 +319,16 @@ def find_violated_rows(
     beyond = np.zeros((*counts.weight.shape[:-2], len(compiled)), dtype=bool)
     room = np.full(beyond.shape, -np.inf)  # Where positive, the exact test may reject.
 
-    make_limit = cache(partial(_make_upper_limit, counts=counts))  # Rows share blocks.
+    # Rows share blocks.
+    make_limit = cache(partial(_make_upper_limit, counts=counts))
+    has_equal_weights = cache(lambda block: block.has_equal_weights(counts))
 
     @cache
     def upper(block: MeanScore, level: float) -> Float:
         return make_limit(block)(level)
 
     def total(blocks: Sequence[MeanScore], level: float) -> Float:
-        return np.asarray(np.sum([upper(block, level) for block in blocks], axis=0))
+        return reduce(np.add, [upper(block, level) for block in blocks])
 
     for j, (blocks, bound, level) in enumerate(zip(rows, negated.b.tolist(), levels, strict=True)):
         if not blocks:
@@ -334,7 +338,7 @@ def find_violated_rows(
             beyond[..., j] = is_apart & (p_value_of_blocks(blocks, bound, counts) <= level)
             continue
         beyond[..., j] = total(blocks, level / len(blocks)) < bound - ROUNDING
-        if level > GAMMA and _are_two_binomials(blocks, counts):
+        if level > GAMMA and _are_two_binomials(blocks, has_equal_weights):
             # At limits of level sqrt(delta) as few events of both have the probability delta. If
             # the null hypothesis allows these, the p-value is no smaller.
             room[..., j] = bound - ROUNDING - total(blocks, sqrt(level))

@@ -73,18 +73,18 @@ def test_groups_of_a_fit(library, measure_on, table, conclusions):
 @pytest.mark.parametrize(
     ("sizes", "constraints", "where"),
     [
-        ((60_000, 50_000), [gc.fnr() <= 0.1, gc.error_rate() <= 0.5], "holdout"),
-        ((60_000, 49_999), [gc.fnr() <= 0.1, gc.error_rate() <= 0.5], "crossfit"),
-        ((60_000, 49_999), [gc.error_rate() <= 0.5], "holdout"),
-        ((60_000, 49_999), [gc.fpr() <= 0.5], "holdout"),
+        ((60_000, 25_000), [gc.fnr() <= 0.1, gc.error_rate() <= 0.5], "holdout"),
+        ((60_000, 24_999), [gc.fnr() <= 0.1, gc.error_rate() <= 0.5], "crossfit"),
+        ((60_000, 24_999), [gc.error_rate() <= 0.5], "holdout"),
+        ((60_000, 24_999), [gc.fpr() <= 0.5], "holdout"),
         ((60_000, 60_000), [gc.gap(gc.selection_rate(), by="s") <= 0.5], "crossfit"),
         ((60_000, 60_000), [gc.log_loss() <= 0.5], "crossfit"),
     ],
 )
 def test_holdout_is_chosen_where_every_rate_has_many_rows(sizes, constraints, where):
-    assert MIN_ROWS_FOR_HOLDOUT == 50_000
+    assert MIN_ROWS_FOR_HOLDOUT == 25_000
     y = np.repeat([0, 1], sizes)
-    s = np.arange(y.size) >= 45_000  # one group is too small
+    s = np.arange(y.size) >= 22_500  # one group is too small
     options = SolverOptions.of(gc.ConstrainedXGBClassifier(constraints=constraints))
     X = np.zeros((y.size, 1))
     arguments = FitArguments(X, y, sensitive_features={"s": s})
@@ -172,6 +172,7 @@ def test_fewer_groups_than_parts_are_refused():
     """Before training, naming what asks for the parts."""
     X, y = np.random.default_rng(0).normal(size=(90, 2)), np.arange(90) % 2
     clf = gc.ConstrainedLGBMClassifier(constraints=[gc.fpr() <= 0.1], n_estimators=2, verbose=-1)
+    clf.set_params(measure_on="crossfit")
     with pytest.raises(ValueError, match=r"groups has 3 different values.*4 parts.*n_folds"):
         clf.fit(X, y, groups=np.arange(90) % 3)
 

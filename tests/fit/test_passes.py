@@ -18,7 +18,7 @@ from gbm_constrained.decision.evaluation_set import EvaluationSet, ScoredRows
 from gbm_constrained.decision.violations import standard_errors
 from gbm_constrained.fit.cross_fit import (
     AFFORDABLE,
-    BUDGET,
+    MOST_SETS,
     START,
     measure_curved_excess,
     measure_pass,
@@ -305,24 +305,27 @@ def test_affordable_passes_with_multipliers_are_the_last(affordable):
     assert (cost, kinds(asked)) == (affordable[1].cost, [True])
 
 
-@pytest.mark.parametrize("share", [0.03, 0.75, 1.0, 2.0, 3.0, 4.0, 9.0])
+@pytest.mark.parametrize("share", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("is_open", [False, True])
 @pytest.mark.parametrize("price", [0.0, START * 0.1])
 @pytest.mark.parametrize("may_be_plain", [False, True])
-def test_a_fit_costs_no_more_plain_fits_than_its_budget(share, price, may_be_plain):
-    """The model, the plain boosters where they have prices, and passes; one pass at least."""
+def test_a_fit_grows_no_more_sets_than_allowed(share, is_open, price, may_be_plain):
+    """Plain boosters count, grown or not, and so do their prices; one pass at least."""
     costs = list(np.linspace(0.6, 0.3, 12))
     cost, asked = search(
-        *[made(c, price=price) for c in costs], share=share, may_be_plain=may_be_plain
+        *[made(c, price=price, misses=is_open) for c in costs],
+        share=share,
+        may_be_plain=may_be_plain,
     )
-    n_plain = int(may_be_plain)
-    counted = int(may_be_plain and price > 0)
-    most = max(int((BUDGET - 1.0) // max(share, 1.0)) - counted, 1)
+    n_plain, counted = int(may_be_plain), int(may_be_plain and price > 0)
+    most = int((2 if is_open else 1) * MOST_SETS / min(share, 1.0)) - 1 - counted
     assert kinds(asked) == [False] * n_plain + [True] * most
     assert cost == costs[len(asked) - 1]
 
 
 def test_further_passes_start_where_the_one_before_ended():
-    _, asked = search(made(0.6), made(0.4, end=0.5), made(0.3, end=0.25), made(0.105))
+    further = [made(0.4, end=0.5, misses=True), made(0.3, end=0.25, misses=True)]
+    _, asked = search(made(0.6), *further, made(0.105))
     starts = [of["start"][0] for of in asked[1:]]
     assert starts == pytest.approx([START * 0.1, 0.5, 0.25])
     assert all(of["fixed"] is None and of["log_odds"] == 0.0 for of in asked[2:])
@@ -333,7 +336,7 @@ def test_what_the_scores_of_any_pass_allow_counts():
     cost, asked = search(made(0.13, needed=0.115), made(0.12, needed=np.nan))
     assert (cost, len(asked)) == (0.12, 2)
     passes = [made(0.14, needed=0.05), made(0.054, needed=0.053)]
-    cost, asked = search(made(0.13, needed=0.115), *passes)
+    cost, asked = search(made(0.13, needed=0.115, price=0.0), *passes)
     assert (cost, len(asked)) == (0.054, 3)
 
 
@@ -352,7 +355,8 @@ def test_passes_are_made_while_there_is_time():
     for most in range(4):
         left = iter([True] * most + [False])
         costs = [0.6, 0.5, 0.4, 0.3]
-        cost, asked = search(*map(made, costs), has_time=lambda left=left: next(left))
+        passes = [made(c, misses=True) for c in costs]
+        cost, asked = search(*passes, has_time=lambda left=left: next(left))
         assert (cost, len(asked)) == (costs[most], most + 1)
 
 
@@ -365,9 +369,9 @@ def test_mixed_constraints_leave_those_of_labels_to_the_threshold():
     """The shift that they need is added to the log-odds, more in each pass."""
     cost, asked = search(
         made(0.6, is_broken=True, shift=0.8, **MIXED),
-        made(0.5, shift=0.3, **MIXED),
-        made(0.4, shift=-0.1, **MIXED),
-        made(0.3, **MIXED),
+        made(0.5, shift=0.3, misses=True, **MIXED),
+        made(0.4, shift=-0.1, misses=True, **MIXED),
+        made(0.3, misses=True, **MIXED),
         made(0.105, **MIXED),
     )
     assert cost == 0.105
@@ -390,7 +394,7 @@ def test_mixed_constraints_leave_those_of_labels_to_the_threshold():
     ids=["met by the plain model", "labels alone", "groups alone"],
 )
 def test_other_constraints_have_multipliers_throughout(fields):
-    _, asked = search(*[made(c, **fields) for c in np.linspace(0.6, 0.3, 12)])
+    _, asked = search(*[made(c, misses=True, **fields) for c in np.linspace(0.6, 0.3, 12)])
     assert len(asked) > 3
     assert all(of["fixed"] is None and of["log_odds"] == 0.0 for of in asked[2:])
 
@@ -399,6 +403,6 @@ def test_multipliers_that_were_asked_for_are_never_left_out():
     fields = {"is_broken": True, "shift": 1.0, **MIXED}
     passes = [made(c, **fields) for c in np.linspace(0.6, 0.3, 12)]
     _, asked = search(*passes, may_be_plain=False)
-    assert len(asked) == int(BUDGET) - 1
+    assert len(asked) == MOST_SETS - 1
     assert all(kinds(asked))
     assert all(of.get("fixed") is None for of in asked)

@@ -20,7 +20,7 @@ from narwhals.dependencies import is_polars_dataframe
 from sklearn.preprocessing import LabelEncoder
 from sklearn.utils.multiclass import check_classification_targets
 
-from gbm_constrained._dataframes import as_numbers, take_rows, with_rows
+from gbm_constrained._dataframes import as_numbers, categories_of, take_rows, with_rows
 from gbm_constrained._typing import Array, Codes
 from gbm_constrained.data.exact_sums import sum_over_machines
 from gbm_constrained.data.splits import Fold
@@ -34,6 +34,7 @@ from gbm_constrained.fit.native_models import IsOver, PartRows, clone_plain
 from gbm_constrained.problem.losses import MAX_DELTA_STEP, ObjectiveName
 from gbm_constrained.problem.rows import count_threads
 from gbm_constrained.scorers.base import (
+    BINS_OF_LIBRARIES,
     BoosterAdapter,
     LibraryFoldBooster,
     TrainedPart,
@@ -536,6 +537,12 @@ class LightGBMAdapter(BoosterAdapter):
             model._n_classes = before
         # LightGBM 4.6 takes no parts of the tables of polars, which it reads as arrays.
         X = combined.X.to_numpy() if is_polars_dataframe(combined.X) else with_rows(combined.X)
+        if (bins := self.fold_bins()) is not None and given["categorical_feature"] == "auto":
+            params["max_bin"] = bins
+            wide = {j: n for j, c in categories_of(X).items() if (n := len(c)) > bins}
+            if wide:  # LightGBM has a bin for each category, and drops those beyond the bins.
+                most = [min(wide.get(j, bins), BINS_OF_LIBRARIES) for j in range(X.shape[1])]
+                params["max_bin_by_feature"] = most
         whole = lgb.Dataset(
             X,
             combined.classes_of_rows,
