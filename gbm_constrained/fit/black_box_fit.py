@@ -94,6 +94,7 @@ REMEDIES = {
     "sensitive_features_eval_set": "give the rows as validation=(X, y, sensitive_features)",
     "constraint_callbacks": "end the search by BlackBox(..., max_calls=...)",
     "time_limit": "end the search by BlackBox(..., max_calls=...)",
+    "max_cost": "take fewer refits in solver=AdaptiveSurrogates(...)",
     "checkpoint": "leave it out",
 }
 

@@ -57,11 +57,14 @@ __all__ = ["ConstraintCallback", "ConstraintState"]
 FINALIZING_SHARE = 0.1
 
 
-def refuse_without_constraints(*, time_limit: Any = None, checkpoint: Any = None) -> None:
-    """Refuse a time limit and a checkpoint of a fit that is left to the library."""
+def refuse_without_constraints(
+    *, time_limit: Any = None, max_cost: Any = None, checkpoint: Any = None
+) -> None:
+    """Refuse limits and a checkpoint of a fit that is left to the library."""
     for name, value, does in (
         ("checkpoint", checkpoint, "saves"),
         ("time_limit", time_limit, "ends"),
+        ("max_cost", max_cost, "bounds"),
     ):
         if value is not None:
             raise ValueError(
@@ -70,36 +73,66 @@ def refuse_without_constraints(*, time_limit: Any = None, checkpoint: Any = None
             )
 
 
+# Time of a booster under constraints over that of the library's own on the same rows.
+COST_OF_BOOSTER = 1.2
+
+
 class TimeLimit:
-    """Seconds that a fit may take, from the moment at which this object is made.
+    """Seconds and plain fits that a fit may take, from the moment at which this object is made.
+
+    Seconds end phases and searches. Plain fits are counted by the rows of trees, so that they
+    leave out whole sets of boosters, the same ones on any machine.
 
     Attributes
     ----------
     seconds : float or None
         The limit; None stands for no limit.
+    max_cost : float or None
+        Plain fits that boosters may take together; None stands for any number.
     has_no_multipliers, has_fewer_passes : bool
         Whether boosters with multipliers, or further passes with better ones, were given up.
     communicator : Communicator
         Machines that fit together. None of them has time for what another has none for.
     """
 
-    def __init__(self, seconds: Any) -> None:
-        if seconds is not None:
-            remedy = "give a positive number of seconds, or None for no limit."
-            if isinstance(seconds, bool) or not isinstance(seconds, Real):
-                raise TypeError(f"time_limit is {seconds!r}, which is no number: {remedy}")
-            if not 0.0 < float(seconds) < math.inf:
-                raise ValueError(f"time_limit is {seconds!r}: {remedy}")
-        self.seconds = seconds
+    def __init__(self, seconds: Any, max_cost: Any = None) -> None:
+        for name, value, unit in (
+            ("time_limit", seconds, "seconds"), ("max_cost", max_cost, "plain fits")
+        ):  # fmt: skip
+            remedy = f"give a positive number of {unit}, or None for no limit."
+            if isinstance(value, bool) or not isinstance(value, (Real, type(None))):
+                raise TypeError(f"{name} is {value!r}, which is no number: {remedy}")
+            if value is not None and not 0.0 < float(value) < math.inf:
+                raise ValueError(f"{name} is {value!r}: {remedy}")
+        self.seconds, self.max_cost = seconds, max_cost
         self.has_no_multipliers = False
         self.has_fewer_passes = False
         self.communicator: Communicator = Communicator()
         self.started = time.perf_counter()
         self.pace: tuple[float, float] | None = None  # Seconds before the rounds, and of each.
         self._left = math.inf if seconds is None else (1.0 - FINALIZING_SHARE) * float(seconds)
+        self._is_too_costly = False
 
     def __str__(self) -> str:
+        if self.seconds is None or self._is_too_costly:
+            return f"max_cost={self.max_cost:g}"
         return f"time_limit={self.seconds:g}"
+
+    def check_cost(self, plain_fits: float, how: str) -> None:
+        """Refuse boosters that take more plain fits, the model among them, than are allowed."""
+        if not self.affords(plain_fits):
+            least = COST_OF_BOOSTER * plain_fits
+            fewer = "take fewer rows" if plain_fits <= 1.0 else "use measure_on='train'"
+            raise ValueError(
+                f"max_cost={self.max_cost!r} plain fits are fewer than the {least:.2g} that {how} "
+                f"takes at least: allow more, or {fewer}."
+            )
+
+    def affords(self, plain_fits: float) -> bool:
+        """Whether boosters that take so many plain fits, the model among them, are allowed."""
+        cost = COST_OF_BOOSTER * plain_fits
+        self._is_too_costly = self.max_cost is not None and cost > self.max_cost + ROUNDING
+        return not self._is_too_costly
 
     def has_time_for(self, seconds: float) -> bool:
         """Whether there is time for so many more seconds."""
@@ -464,7 +497,8 @@ class CallbackNotifier:
         limit, is_linear = self.limit, self.unit == "iterations"
         if self.is_out_of_time or limit.has_no_multipliers or limit.has_fewer_passes:
             faster = "a larger tol" if is_linear else "fewer rounds at a larger learning rate"
-            issue_warning(f"{self.message} Give more time, or ask for {faster}.", "GC303")
+            more = "a larger max_cost" if str(limit).startswith("max_cost") else "more time"
+            issue_warning(f"{self.message} Give {more}, or ask for {faster}.", "GC303")
 
     def state(self) -> dict[str, Any]:
         """Give what has ended, for a checkpoint."""
@@ -487,7 +521,9 @@ class Progress:
     """A constraint callback that shows the progress of fits longer than a few seconds.
 
     One tqdm bar counts the rounds of all boosters of the fit, with the objective and the worst
-    violation. Where tqdm is not installed, or a bar would fill a file, lines take its place.
+    violation. Where tqdm is not installed, or a bar would fill a file, lines take its place. After
+    the first rounds of a fit that will take more than ten seconds, a line says what the fit does
+    and how long it takes.
 
     Parameters
     ----------
@@ -497,7 +533,8 @@ class Progress:
         Whether lines are shown in any case, as beside lines of the library.
     """
 
-    DELAY = 5.0  # Seconds before anything is shown, and between lines.
+    DELAY = 5.0  # Seconds before a bar is shown, and between lines.
+    LONG = 10.0  # Seconds of a fit from which on its first rounds are followed by a forecast.
 
     def __init__(self, unit: str, *, lines: bool = False) -> None:
         self.unit = unit
@@ -505,9 +542,13 @@ class Progress:
         self._lines = lines or not shows_bars
         self._last = time.perf_counter()
         self._bar: Any = None
+        self._has_forecast = False
 
     def __call__(self, state: ConstraintState) -> None:
         """Show one outer iteration."""
+        if state.done and state.seconds > 0.1 * self.LONG and not self._has_forecast:
+            self._has_forecast = True
+            self._forecast(state)
         if self._bar is None and time.perf_counter() - self._last < self.DELAY:
             return
         if self._bar is None and not self._lines:
@@ -529,8 +570,7 @@ class Progress:
             self._last = time.perf_counter()
             left = "?"  # Before the first round there is nothing to estimate from.
             if state.done:
-                seconds = round((state.total - state.done) * state.seconds / state.done)
-                left = str(timedelta(seconds=seconds)).removeprefix("0:").removeprefix("0")
+                left = _clock((state.total - state.done) * state.seconds / state.done)
             done = f"[{state.done}/{state.total} {self.unit}s, {left} left]"
             print(f"{done} {_summary(state)}", file=sys.stderr, flush=True)
             return
@@ -538,11 +578,31 @@ class Progress:
         self._bar.set_postfix_str(_summary(state), refresh=False)
         self._bar.update(state.done - self._bar.n)
 
+    def _forecast(self, state: ConstraintState) -> None:
+        """Say what the fit does, and how long it will take by its rounds so far."""
+        seconds = state.seconds * state.total / state.done
+        if seconds <= self.LONG:
+            return
+        n_boosters = state.total // state.n_rounds - 1
+        boosters = f"{n_boosters} booster{'s' if n_boosters > 1 else ''}"
+        first = f"{boosters} to measure the constraints, and then " if n_boosters else ""
+        more = ""
+        if state.rows.endswith("without multipliers"):
+            later = seconds * (1.0 + n_boosters / (n_boosters + 1.0))
+            more = f", and {_clock(later)} if boosters under multipliers are tried as well"
+        message = f"The fit grows {first}the model: {_clock(seconds)} in all{more}."
+        print(message, file=sys.stderr, flush=True)
+
     def close(self) -> None:
         """Remove the bar; the next call makes a new one."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+def _clock(seconds: float) -> str:
+    """Write seconds as minutes and seconds, after hours if there are any."""
+    return str(timedelta(seconds=round(seconds))).removeprefix("0:").removeprefix("0")
 
 
 def _summary(state: ConstraintState) -> str:

@@ -372,6 +372,8 @@ class FoldGrowth:
         self.problem.check_has_weight([self.rows, *(fold.training for fold in folds)])
         n_trained = np.array([sum(fold.training.size for fold in folds)], dtype=np.float64)
         self.n_trained = float(self.problem.cells.reduce_sum(n_trained)[0])
+        self.share = self.n_trained / self.problem.cells.n_rows
+        fit.notifier.limit.check_cost(1.0 + self.share, f"measuring {source}")
         self.plain: PlainModel | None = None
         self.plain_boosters: Grown | None = None
         self._n_grown, self._longest = 0, 0
@@ -398,12 +400,10 @@ class FoldGrowth:
         log_odds : float, default=0
             Log-odds that the objective adds to the second class.
         """
-        fit, problem, n_rows = self.fit, self.problem, self.problem.cells.n_rows
+        fit, problem = self.fit, self.problem
         n_rounds, per_iteration = fit.library.n_rounds, fit.options.rounds_per_iteration
         notifier, file, position = fit.notifier, fit.checkpoint, self._n_grown
-        clock = self._clock = MeasuringClock(
-            notifier.limit, n_rows / self.n_trained, per_iteration
-        )
+        clock = self._clock = MeasuringClock(notifier.limit, 1.0 / self.share, per_iteration)
         boosters = self._begin(start, fixed, log_odds, has_multipliers=has_multipliers)
         notifier.begin_pass(len(boosters.members))
         self._n_grown += 1
@@ -518,8 +518,10 @@ class FoldGrowth:
 
     def has_time_again(self) -> bool:
         """Whether there is time for one more pass; if not, the time limit reports the lack."""
-        if has_time := self._clock.has_time_again():
-            return not self.fit.notifier.is_stopped
+        notifier = self.fit.notifier
+        is_affordable = notifier.limit.affords(1.0 + self.share * (self._n_grown + 1))
+        if has_time := is_affordable and self._clock.has_time_again():
+            return not notifier.is_stopped
         self._give_up(is_first=self._n_grown == 1)
         return has_time
 
@@ -729,6 +731,7 @@ class ConstrainedFit:
         elif kind == "evaluation set":
             self.measured = self._watch(self.evaluation_sets[-1])
         else:
+            self.notifier.limit.check_cost(1.0, "a fit under multipliers")
             self.measured = Measured(self.make_solver(self.problem.lagrangian()))
             self.notify_of(self.solver, "training", "training rows")
 
@@ -736,6 +739,8 @@ class ConstrainedFit:
         """Grow boosters, and others if these cost more errors than the constraints should."""
         options = self.options
         if options.standard_errors and options.solver not in ("auto", "threshold"):
+            how = f"guarantee={options.guarantee_asked!r} with solver={options.solver!r}"
+            self.notifier.limit.check_cost(1.0 + 2.0 * growth.share, how)
             growth.grow(has_multipliers=False)  # The margin is by the errors of these.
         if self.groups is not None:
             return self._find_for_groups(growth, self.groups)
@@ -746,7 +751,7 @@ class ConstrainedFit:
             functools.partial(measure_pass, options=options, certification=self.certification),
             has_time=growth.has_time_again,
             is_enough=growth.is_enough,
-            share=growth.n_trained / self.problem.cells.n_rows,
+            share=growth.share,
             may_be_plain=options.solver == "auto",
         )
 

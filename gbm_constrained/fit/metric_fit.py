@@ -839,6 +839,7 @@ class MetricMixin:
         make_fit: Callable[[TimeLimit], ConstrainedFit] | None = None,
         constraint_callbacks: Any = None,
         time_limit: float | None = None,
+        max_cost: float | None = None,
         checkpoint: Any = None,
     ) -> None:
         """Fit with a metric of the confusion matrix, or the error rate, as the objective.
@@ -856,11 +857,12 @@ class MetricMixin:
         make_fit : callable, default=None
             Makes the fit under the same constraints without a metric, within a time limit, whose
             fold boosters may be taken.
-        constraint_callbacks, time_limit, checkpoint
+        constraint_callbacks, time_limit, max_cost, checkpoint
             As ``fit`` was given them: what is notified before each call of the oracle, seconds
-            after which training and the search end, and the file of finished boosters.
+            after which training and the search end, plain fits that boosters may take, and the
+            file of finished boosters.
         """
-        limit = TimeLimit(time_limit)  # Its time begins here.
+        limit = TimeLimit(time_limit, max_cost)  # Its time begins here.
         fit = MetricFit(
             options, rows, adapter.settings(), are_log_odds=adapter.without_gradients() is None,
             callbacks=check_callbacks(constraint_callbacks), limit=limit,

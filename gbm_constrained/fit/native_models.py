@@ -224,13 +224,15 @@ class NativeGrowth:
     planned : float
         Work of a round of all boosters that will be trained, the model of all rows among them;
         see :attr:`PartRows.work`.
+    of_model : float
+        Work of a round of the model of all rows.
     """
 
     def __init__(
         self, adapter: NativeAdapter, notifier: CallbackNotifier, file: CheckpointFile | None
     ) -> None:
         self.adapter, self.notifier, self.file = adapter, notifier, file
-        self.planned = 0.0
+        self.planned, self.of_model = 0.0, 1.0
         self._done = self._seconds = 0.0  # Work and seconds of all boosters so far.
         self._is_settled = False
 
@@ -306,8 +308,11 @@ class NativeGrowth:
     def has_time_for(self, work: float) -> bool:
         """Whether there is time for boosters of so much work a round beside the planned ones."""
         notifier = self.notifier
-        has_time = not notifier.is_stopped and notifier.limit.has_time_for(self.seconds_left(work))
-        notifier.limit.has_fewer_passes |= not has_time
+        limit = notifier.limit
+        is_affordable = limit.affords((self.planned + work) / self.of_model)
+        is_possible = is_affordable and not notifier.is_stopped
+        has_time = is_possible and limit.has_time_for(self.seconds_left(work))
+        limit.has_fewer_passes |= not has_time
         return has_time
 
     def seconds_left(self, work: float = 0.0) -> float:
@@ -431,7 +436,9 @@ class HeldOutBoosters:
             return sum(self._part(fold, None, is_joint=kind).work for kind in self._kinds)
 
         self.work = sum(map(work_of, folds))
-        growth.planned = self.work + (0.0 if self._merges else work_of(None))
+        growth.of_model = work_of(None)
+        growth.planned = self.work + (0.0 if self._merges else growth.of_model)
+        growth.notifier.limit.check_cost(growth.planned / growth.of_model, "measuring the metric")
 
     def grow(self, weights: Float | None = None) -> Float:
         """Grow the boosters of all folds.

@@ -152,6 +152,7 @@ class FurtherArguments:
     constraint_callbacks: Any = None
     checkpoint: Any = None
     time_limit: float | None = None
+    max_cost: float | None = None
 
 
 def sections_of(documented: Any) -> dict[str, str]:
@@ -837,7 +838,8 @@ class ConstrainedMixin(PackedState, ConstrainedFitAttributes):
         if options is None:
             return self
         if not options.constraints:
-            refuse_without_constraints(checkpoint=own.checkpoint, time_limit=own.time_limit)
+            limits = {"time_limit": own.time_limit, "max_cost": own.max_cost}
+            refuse_without_constraints(checkpoint=own.checkpoint, **limits)
             adapter.fit_plain()
             remove_report(self)
             return self
@@ -849,7 +851,7 @@ class ConstrainedMixin(PackedState, ConstrainedFitAttributes):
             own,
             progress=adapter.progress(),
             constraint_callbacks=own.constraint_callbacks,
-            limit=TimeLimit(own.time_limit),
+            limit=TimeLimit(own.time_limit, own.max_cost),
         )
         with adapter.measuring():
             fit.measure(
@@ -911,7 +913,7 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedMixin):
         """Fit for a black box or a metric, if there is one, or give the options."""
         if (black_box := read_black_box(self.maximize, self.minimize)) is not None:
             names = ("datasets", "sensitive_features_eval_set", "constraint_callbacks",
-                     "checkpoint", "time_limit")  # fmt: skip
+                     "checkpoint", "time_limit", "max_cost")  # fmt: skip
             refuse_arguments(black_box, **{name: getattr(own, name) for name in names})
             self._fit_black_box(adapter, rows, black_box)
             return None
@@ -935,6 +937,7 @@ class ConstrainedBoosterMixin(BlackBoxMixin, MetricMixin, ConstrainedMixin):
                 make_fit=make_fit,
                 constraint_callbacks=own.constraint_callbacks,
                 time_limit=own.time_limit,
+                max_cost=own.max_cost,
                 checkpoint=own.checkpoint,
             )
             return None

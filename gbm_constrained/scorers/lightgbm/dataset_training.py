@@ -85,6 +85,7 @@ def train(
     callbacks: Sequence[Callable[..., Any]] | None = None,
     constraint_callbacks: Sequence[ConstraintCallback] | None = None,
     time_limit: float | None = None,
+    max_cost: float | None = None,
     time: Any = None,
     **others: Any,
 ) -> lgb.Booster:
@@ -112,7 +113,7 @@ def train(
         Columns of each evaluation set, as `sensitive_features`.
     init_model, callbacks : optional
         As of :func:`lightgbm.train`.
-    constraint_callbacks, time_limit, time : optional
+    constraint_callbacks, time_limit, max_cost, time : optional
         As of :meth:`gbm_constrained.ConstrainedLGBMClassifier.fit`.
     **others
         Parameters of :class:`gbm_constrained.ConstrainedLGBMClassifier` about constraints, such as
@@ -181,6 +182,7 @@ def train(
             sensitive_features_eval_set=sensitive_features_valid,
             constraint_callbacks=constraint_callbacks,
             time_limit=time_limit,
+            max_cost=max_cost,
             time=time,
         )
     booster = model.booster_

@@ -348,6 +348,7 @@ class ConstrainedLGBMClassifier(DrivenLGBMClassifierMixin, lgb.LGBMClassifier):
         constraint_callbacks: Sequence[ConstraintCallback] | None = None,
         checkpoint: Any = None,
         time_limit: float | None = None,
+        max_cost: float | None = None,
     ) -> ConstrainedLGBMClassifier:
         """Fit the classifier under its constraints.
 
@@ -532,6 +533,7 @@ class ConstrainedLGBMRegressor(DrivenLGBMRegressorMixin, lgb.LGBMRegressor):
         constraint_callbacks: Sequence[ConstraintCallback] | None = None,
         checkpoint: Any = None,
         time_limit: float | None = None,
+        max_cost: float | None = None,
     ) -> ConstrainedLGBMRegressor:
         """Fit the regressor under its constraints.
 

@@ -127,6 +127,7 @@ class ConstrainedXGBClassifier(DrivenXGBClassifierMixin, xgb.XGBClassifier):
         constraint_callbacks: Sequence[ConstraintCallback] | None = None,
         checkpoint: Any = None,
         time_limit: float | None = None,
+        max_cost: float | None = None,
     ) -> ConstrainedXGBClassifier:
         """Fit the classifier under its constraints.
 
@@ -272,6 +273,7 @@ class ConstrainedXGBRegressor(DrivenXGBRegressorMixin, xgb.XGBRegressor):
         constraint_callbacks: Sequence[ConstraintCallback] | None = None,
         checkpoint: Any = None,
         time_limit: float | None = None,
+        max_cost: float | None = None,
     ) -> ConstrainedXGBRegressor:
         """Fit the regressor under its constraints.
 

@@ -293,6 +293,7 @@ def train(
     callbacks: Sequence[Any] | None = None,
     constraint_callbacks: Sequence[ConstraintCallback] | None = None,
     time_limit: float | None = None,
+    max_cost: float | None = None,
     time: Any = None,
     **others: Any,
 ) -> xgb.Booster:
@@ -327,7 +328,7 @@ def train(
         XGBoost slices it. A stream may skip rows for it.
     early_stopping_rounds, evals_result, verbose_eval, xgb_model, callbacks : optional
         As of :func:`xgboost.train`.
-    constraint_callbacks, time_limit, time : optional
+    constraint_callbacks, time_limit, max_cost, time : optional
         As of :meth:`gbm_constrained.ConstrainedXGBClassifier.fit`. Times order the rows of
         ``measure_on="forward"``, which divides the rows.
     **others
@@ -426,6 +427,7 @@ def train(
             xgb_model=xgb_model,
             constraint_callbacks=constraint_callbacks,
             time_limit=time_limit,
+            max_cost=max_cost,
             time=time,
         )
     if evals_result is not None:
