@@ -296,7 +296,8 @@ class DecisionPool:
                 thresholds = spread_thresholds(margin, cells, N_CANDIDATES)
                 self._add(CellCounts.at_thresholds(cells, margin, thresholds))
             else:  # Each class always, none, and random shifts.
-                self._add_shifted(prefix, [*(1e6 * np.eye(n_classes)), np.zeros(n_classes), *drawn])
+                alone = 1e6 * np.eye(n_classes)
+                self._add_shifted(prefix, [*alone, np.zeros(n_classes), *drawn])
 
     def _add_shifted(self, prefix: int, shifts: Sequence[Float]) -> CellCounts:
         """Add the decisions of shifted scores, and return the counts of the first ones."""

@@ -35,7 +35,9 @@ without multipliers. Otherwise boosters are grown under multipliers. Where round
 these end on their way, and trees have followed smaller ones for most of it; where constraints pull
 against each other, or one is hardly moved until a whole group tips over, they swing. So a further
 pass is made as long as the difference is more than :data:`AFFORDABLE` and the fit has grown fewer
-than :data:`MOST_SETS` sets of boosters; twice as many, if these have half of the model's rows.
+than :data:`MOST_SETS` sets of boosters. One more is grown if the last one is no better than those
+before and the difference exceeds :data:`COSTLY`, and twice as many where they have half of the
+model's rows.
 
 Multipliers start at :data:`START` times the errors that a unit of each constraint costs group
 thresholds on the plain scores. These prices stand for a set of boosters. Constraints on scores
@@ -586,8 +588,9 @@ def measure_swing(grown: Grown) -> float:
 # Sets of fold boosters of a fit, at most; up to twice as many if their trees have fewer rows than
 # the model's.
 MOST_SETS = 3
-# Errors by which the constraints may cost more than those of group thresholds.
-AFFORDABLE = 0.005
+# Errors by which the constraints may cost more than those of group thresholds, and from which one
+# more set is grown if multipliers have gained nothing.
+AFFORDABLE, COSTLY = 0.005, 0.03
 # Multipliers of the first pass over the prices of group thresholds. A proxy is half as steep as
 # the loss at the decision, and features tell groups apart only in part.
 START = 4.0
@@ -650,6 +653,7 @@ def search_passes(
         else:
             is_costly = best.cost - least > max(AFFORDABLE, best.noise)
             most = (2 if found.is_open else 1) * MOST_SETS / min(max(share, 0.5), 1.0)
+            most += found is not best and best.cost - least > COSTLY
             if not (is_costly or best.is_open) or n_sets >= most or not has_time():
                 break
             if log_odds:

@@ -80,8 +80,8 @@ class TreeLimits:
 
 
 MIN_ROWS_FOR_HOLDOUT = 25_000
-"""Rows of each rate from which a holdout is large enough: half of them estimate a rate of 0.05 with
-a standard error of 0.002."""
+"""Rows of each rate from which a holdout is large enough: half of them estimate a rate of 0.05
+with a standard error of 0.002."""
 HOLDOUT_FRACTION = 0.25  # Share of the rows that a holdout takes by default.
 
 

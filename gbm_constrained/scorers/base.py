@@ -435,6 +435,7 @@ class BoosterAdapter(NativeAdapter, TrainedModel):
     starting: ClassVar[str]  # Argument with the scores that training starts from.
     # Arguments with weights and such scores of evaluation sets.
     of_sets: ClassVar[tuple[str, str]]
+    of_bins: ClassVar[tuple[str, ...]]  # Parameters that say how features are binned.
     records: ClassVar[str]  # Attribute with the values of metrics on evaluation sets.
     order_of_scores: ClassVar[Literal["C", "F"]]  # Order of scores of several classes.
     compares_names: ClassVar[bool]  # Whether the library compares the names of columns.
@@ -511,7 +512,7 @@ class BoosterAdapter(NativeAdapter, TrainedModel):
         fewer.
         """
         bins = max(FEWEST_BINS, self.fit.problem.cells.n_rows // ROWS_OF_A_BIN)
-        is_given = self.parameter("max_bin") is not None or self.fit.options.ensemble is not None
+        is_given = any(self.parameter(name) is not None for name in self.of_bins)
         return None if is_given or bins >= BINS_OF_LIBRARIES else bins
 
     def without_gradients(self) -> str | None:

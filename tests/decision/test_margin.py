@@ -113,7 +113,7 @@ def test_other_decisions_leave_a_margin(constraint, options, table):
     for guarantee in (None, "margin"):
         model = gc.ConstrainedLGBMClassifier(
             constraints=[constraint], guarantee=guarantee, n_estimators=8, verbose=-1, n_jobs=1,
-            random_state=0, **options,
+            random_state=0, measure_on="crossfit", **options,
         )  # fmt: skip
         frame = pd.DataFrame(X[:, :2], columns=["a", "b"]).assign(**columns)
         found.append(model.fit(frame, y).constraint_report_["held_out"][0])
@@ -143,7 +143,7 @@ def test_regressors_leave_a_margin(library, bounded, table):
     }[bounded]
     found = []
     for guarantee in (None, "margin"):
-        options = DEFAULTS[library] | {"n_estimators": 8}
+        options = DEFAULTS[library] | {"n_estimators": 8, "measure_on": "crossfit"}
         model = REGRESSORS[library](constraints=[constraint], guarantee=guarantee, **options)
         model.fit(X, target, sensitive_features=columns)
         found.append(model.constraint_report_["held_out"][0])

@@ -272,7 +272,7 @@ def test_gaps_that_no_mixture_closes_further_are_held_at_their_bounds(
     y = (X[:, 0] + 0.9 * sex + rng.normal(size=400) > 0.3).astype(int)
     options = {"num_leaves": 7, "learning_rate": 0.5, "n_estimators": 6, "iterate": "randomized"}
     rule = gc.gap(gc.fpr(), by="sex", small_groups=small_groups) <= bound
-    model = make("lightgbm", [rule], measure_on="crossfit", **options)
+    model = make("lightgbm", [rule], measure_on="crossfit", max_bin=255, **options)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(np.column_stack([X, sex]), y, sensitive_features={"sex": sex})

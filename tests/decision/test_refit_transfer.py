@@ -359,6 +359,7 @@ def test_prefixes_are_held_against_training_rows_as_well(seed, refuted):
     clf = gc.ConstrainedLGBMClassifier(
         constraints=[gc.fpr() <= 0.05], iterate="best", n_estimators=15, learning_rate=0.3,
         min_child_samples=50, random_state=0, n_jobs=1, verbose=-1, solver="abpp",
+        measure_on="crossfit", max_bin=255,
     ).fit(X, y)  # fmt: skip
     assert clf.booster_.current_iteration() < 15
     assert not clf.shift_.any()
@@ -433,7 +434,7 @@ def test_selection_rates_are_held_against_training_rows(library):
     y = (X @ [1.0, 0.3] + 0.6 * rng.normal(size=len(X)) > 0.975).astype(int)
     leaves = {"num_leaves": 8} if "LGBM" in library.__name__ else {"max_depth": 3}
     options = dict(n_estimators=30, n_jobs=1, random_state=0, **CLASSES[library], **leaves)
-    clf = library(constraints=[gc.selection_rate() <= 0.2], **options)
+    clf = library(constraints=[gc.selection_rate() <= 0.2], measure_on="crossfit", **options)
     with pytest.warns(gc.FragileConstraintsWarning, match="breaks them by its own training rows"):
         clf.fit(X, y)
     report = clf.constraint_report_.loc[0]
@@ -522,7 +523,7 @@ def test_constraints_that_the_folds_miss_are_doubted_as_well(constraints, leaves
     y = (X[:, 0] + 0.7 * X[:, 1] + rng.normal(size=800) > 0.8).astype(int)
     clf = CLASSIFIERS["lightgbm"](
         constraints=constraints, max_delta_step=0.1, n_estimators=200, num_leaves=leaves,
-        random_state=0, n_jobs=1, verbose=-1, solver="abpp",
+        random_state=0, n_jobs=1, verbose=-1, solver="abpp", measure_on="crossfit", max_bin=255,
     )  # fmt: skip
     with pytest.warns(
         gc.FragileConstraintsWarning, match="These constraints are missed|folds miss these"

@@ -336,7 +336,8 @@ def test_lightgbm_callbacks_before_an_iteration_are_schedules(binary):
         env.model.reset_parameter({"learning_rate": 0.05})
 
     before.before_iteration = True
-    fit_at("lightgbm", binary, [gc.fnr() <= 0.1], "crossfit", callbacks=[before])
+    options = {"solver": "threshold"}
+    fit_at("lightgbm", binary, [gc.fnr() <= 0.1], "crossfit", callbacks=[before], options=options)
     assert len(calls) == (FOLDS + 1) * ROUNDS
     assert calls[-ROUNDS:] == [(i, 0, ROUNDS) for i in range(ROUNDS)]
     assert sorted(calls) == sorted(calls[-ROUNDS:] * (FOLDS + 1))

@@ -392,7 +392,7 @@ def test_thresholds_stay_where_the_constraint_is_met_with_room(library, table):
 @pytest.mark.parametrize(
     ("library", "n_seeds", "options"),
     [
-        ("lightgbm", 2, {"n_estimators": 40, "learning_rate": 0.25}),
+        ("lightgbm", 4, {"n_estimators": 40, "learning_rate": 0.25}),
         pytest.param(
             "xgboost", 2, {"n_estimators": 100, "learning_rate": 0.1}, marks=pytest.mark.slow
         ),

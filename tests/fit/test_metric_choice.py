@@ -124,8 +124,9 @@ def test_the_report_has_the_mixture_that_was_found_where_its_promise_is_not_kept
     y = (X[:, 0] + 0.7 * sex + rng.normal(size=1500) > 0.8).astype(int)
     constraints = [gc.gap(gc.tpr(), by="sex") <= 0.05]
     model = gc.ConstrainedLGBMClassifier(
-        constraints=constraints, maximize="g_mean", n_estimators=20, n_jobs=1, verbose=-1
-    )
+        constraints=constraints, maximize="g_mean", n_estimators=20, n_jobs=1, verbose=-1,
+        measure_on="crossfit", max_bin=255,
+    )  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(X, y, sensitive_features={"sex": sex})

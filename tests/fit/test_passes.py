@@ -203,7 +203,7 @@ def test_few_rounds_on_adult_are_sensible_or_warned_of(library, rounds, adult):
     has_warning = any(issubclass(w.category, gc.CostlyConstraintsWarning) for w in caught)
     cost = model.feasibility_.cost
     assert has_warning == cost.is_costly
-    assert accuracy >= 0.79 or has_warning
+    assert accuracy >= 1.0 - cost.needed_error - 0.03 or has_warning
     assert cost.error == pytest.approx(1 - accuracy, abs=0.03)
     # Fewer errors than group thresholds need are at the price of a violation.
     report = model.constraint_report_
@@ -311,7 +311,7 @@ def test_affordable_passes_with_multipliers_are_the_last(affordable):
 @pytest.mark.parametrize("may_be_plain", [False, True])
 def test_a_fit_grows_no_more_sets_than_allowed(share, is_open, price, may_be_plain):
     """Plain boosters count, grown or not, and so do their prices; one pass at least."""
-    costs = list(np.linspace(0.6, 0.3, 12))
+    costs = list(np.linspace(0.6, 0.3, 16))
     cost, asked = search(
         *[made(c, price=price, misses=is_open) for c in costs],
         share=share,
@@ -321,6 +321,15 @@ def test_a_fit_grows_no_more_sets_than_allowed(share, is_open, price, may_be_pla
     most = int((2 if is_open else 1) * MOST_SETS / min(share, 1.0)) - 1 - counted
     assert kinds(asked) == [False] * n_plain + [True] * most
     assert cost == costs[len(asked) - 1]
+
+
+def test_multipliers_that_gain_nothing_are_tried_once_more():
+    """From the mean of the multipliers that the last ones ended with."""
+    cost, asked = search(made(0.2), made(0.25, end=0.5), made(0.15), made(0.1))
+    assert (cost, kinds(asked)) == (0.15, [False, True, True])
+    assert asked[2]["start"] == pytest.approx([0.5])
+    cost, asked = search(made(0.12), made(0.25), made(0.1))
+    assert (cost, len(asked)) == (0.12, 2), "the plain boosters cost hardly more than they should"
 
 
 def test_further_passes_start_where_the_one_before_ended():

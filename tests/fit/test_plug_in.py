@@ -111,8 +111,9 @@ def plain_scores(library, kind, X, y, weight, rows, start, **options):
     ("kind", "options"), [("binary", {}), ("binary", {"scale_pos_weight": 3.0}), ("several", {})]
 )
 def test_boosters_of_the_folds_are_the_librarys_own(library, kind, options, table, conclusions):
-    """On the rows of a fold, from where the model of all rows starts."""
+    """On the rows of a fold, from where the model of all rows starts, by the bins asked for."""
     X, y = table[0], table[1][kind]
+    options = {"max_bin": 255, **options}
     weight = np.linspace(1.0, 2.0, y.size).astype(np.float32).astype(float)
     model = make(library, RULES[kind], solver="threshold", **options)
     model.fit(X, y, sample_weight=weight)
@@ -314,9 +315,12 @@ def test_auto_is_one_of_the_two(library, kind, guarantee, table, conclusions, gr
     X, y = table[0], table[1][kind]
     constraints = {"binary": [gc.fnr() <= 0.12], "several": [gc.class_error(2) <= 0.25]}[kind]
     threshold, abpp, auto = (
-        make(library, constraints, solver=solver, guarantee=guarantee).fit(X, y)
+        make(
+            library, constraints, solver=solver, guarantee=guarantee, measure_on="crossfit",
+            max_bin=255,
+        ).fit(X, y)
         for solver in SOLVERS
-    )
+    )  # fmt: skip
     assert grown[:3] == [False, True, False]
     is_weighed = auto.history_.filter(like="multiplier").to_numpy().any()
     same = abpp if is_weighed else threshold

@@ -25,7 +25,11 @@ ROUTING = {"enable_metadata_routing": True}
 # Each library once, and rows that the trees have not seen once.
 WHERE = pytest.mark.parametrize(
     ("library", "where"),
-    [("xgboost", {"measure_on": gc.CrossFit(2)}), ("lightgbm", {}), ("logistic", {})],
+    [
+        ("xgboost", {"measure_on": gc.CrossFit(2), "max_bin": 256}),
+        ("lightgbm", {}),
+        ("logistic", {}),
+    ],
 )
 FEW = {
     "xgboost": {"n_estimators": 10}, "lightgbm": {"n_estimators": 10},

@@ -93,7 +93,8 @@ FIT = {
 }  # fmt: skip
 OUR_ARGUMENTS = {
     "sensitive_features", "datasets", "sensitive_features_eval_set", "groups",
-    "constraint_callbacks", "checkpoint", "time_limit", "max_cost", "validation", "evaluation", "time",
+    "constraint_callbacks", "checkpoint", "time_limit", "max_cost", "validation", "evaluation",
+    "time",
 }  # fmt: skip
 
 

@@ -166,6 +166,7 @@ class LightGBMAdapter(BoosterAdapter):
     continuation = "init_model"
     starting = "init_score"
     of_sets = ("eval_sample_weight", "eval_init_score")
+    of_bins = ("max_bin", "max_bin_by_feature")
     records = "_evals_result"
     order_of_scores = "F"
     compares_names = False

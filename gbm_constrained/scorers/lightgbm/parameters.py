@@ -36,7 +36,7 @@ ALIASES = {
         "num_trees", "n_iter", "max_iter", "n_estimators",
     ),
     "verbosity": ("verbose",),
-    "max_bin": ("max_bins", "max_bin_by_feature"),
+    "max_bin": ("max_bins",),
     "metric": ("metrics", "metric_types"),
     "is_unbalance": ("unbalance", "unbalanced_sets"),
     "pos_bagging_fraction": ("pos_bagging", "pos_sub_row", "pos_subsample"),

@@ -566,6 +566,7 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
     continuation = "xgb_model"
     starting = "base_margin"
     of_sets = ("sample_weight_eval_set", "base_margin_eval_set")
+    of_bins = ("max_bin", "make_matrix")
     records = "evals_result_"
     order_of_scores = "C"
     compares_names = True

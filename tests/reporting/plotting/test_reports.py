@@ -24,8 +24,9 @@ from gbm_constrained.plotting import (
 def fit(data):
     X, y, *_ = data
     model = gc.ConstrainedLGBMClassifier(
-        maximize=g_mean(), constraints=[gc.fpr() <= 0.2], n_estimators=10, num_leaves=4, verbose=-1
-    )
+        maximize=g_mean(), constraints=[gc.fpr() <= 0.2], n_estimators=10, num_leaves=4,
+        verbose=-1, measure_on="crossfit",
+    )  # fmt: skip
     return model.fit(X, y)
 
 
