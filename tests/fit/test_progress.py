@@ -218,3 +218,33 @@ def test_what_progress_says_of_constraints(violations, said, clock, capfd):
     clock.now += Progress.DELAY
     progress(state)
     assert capfd.readouterr().err.endswith(f"out of fold: objective 0.5000, {said}\n")
+
+
+@pytest.mark.parametrize(
+    ("rows", "phase", "said"),
+    [
+        (
+            "out of fold, without multipliers", "measuring",
+            "The fit grows 2 boosters to measure the constraints, and then the model: 0:20 in "
+            "all, and 0:33 if boosters under multipliers are tried as well.\n",
+        ),
+        ("holdout", "measuring", "The fit grows 2 boosters to measure the constraints, and then "
+         "the model: 0:20 in all.\n"),
+    ],
+)  # fmt: skip
+def test_a_long_fit_says_at_the_start_how_long_it_takes(rows, phase, said, clock, capfd):
+    state = SimpleNamespace(
+        violations=pd.Series([0.1], index=["fpr <= 0.2"]), rows=rows, phase=phase, objective=0.5,
+        done=30, total=300, n_rounds=100, seconds=2.0,
+    )  # fmt: skip
+    progress = Progress("round", lines=True)
+    progress(state)
+    assert capfd.readouterr().err == said
+    progress(state)
+    assert capfd.readouterr().err == "", "once"
+
+
+def test_a_short_fit_says_nothing(clock, capfd):
+    state = SimpleNamespace(done=150, total=300, n_rounds=100, seconds=2.0)
+    Progress("round", lines=True)(state)
+    assert capfd.readouterr().err == ""
