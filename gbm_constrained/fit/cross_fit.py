@@ -36,8 +36,7 @@ these end on their way, and trees have followed smaller ones for most of it; whe
 against each other, or one is hardly moved until a whole group tips over, they swing. So a further
 pass is made as long as the difference is more than :data:`AFFORDABLE` and the fit has grown fewer
 than :data:`MOST_SETS` sets of boosters. One more is grown if the last one is no better than those
-before and the difference exceeds :data:`COSTLY`, and twice as many where they have half of the
-model's rows.
+before and the difference exceeds :data:`COSTLY`.
 
 Multipliers start at :data:`START` times the errors that a unit of each constraint costs group
 thresholds on the plain scores. These prices stand for a set of boosters. Constraints on scores
@@ -585,9 +584,7 @@ def measure_swing(grown: Grown) -> float:
     return float(np.maximum(np.std(residual, axis=0) - noise, 0.0).max(initial=0.0))
 
 
-# Sets of fold boosters of a fit, at most; up to twice as many if their trees have fewer rows than
-# the model's.
-MOST_SETS = 3
+MOST_SETS = 3  # Sets of fold boosters of a fit, at most.
 # Errors by which the constraints may cost more than those of group thresholds, and from which one
 # more set is grown if multipliers have gained nothing.
 AFFORDABLE, COSTLY = 0.005, 0.03
@@ -601,7 +598,6 @@ def search_passes(
     measure: Callable[[Grown], Pass],
     has_time: Callable[[], bool],
     is_enough: Callable[[Pass], bool],
-    share: float = 1.0,
     *,
     may_be_plain: bool = True,
 ) -> Grown:
@@ -617,8 +613,6 @@ def search_passes(
         Whether there is time for one more pass.
     is_enough : callable
         Whether a :class:`Pass` without multipliers needs no other one beside it.
-    share : float, default=1
-        Rows that the boosters of a pass are trained on, over those of the model.
     may_be_plain : bool, default=True
         Whether boosters without multipliers are a candidate.
 
@@ -652,7 +646,7 @@ def search_passes(
                 log_odds = found.shift_for(of_labels)
         else:
             is_costly = best.cost - least > max(AFFORDABLE, best.noise)
-            most = (2 if found.is_open else 1) * MOST_SETS / min(max(share, 0.5), 1.0)
+            most = (2 if found.is_open else 1) * MOST_SETS
             most += found is not best and best.cost - least > COSTLY
             if not (is_costly or best.is_open) or n_sets >= most or not has_time():
                 break

@@ -751,7 +751,6 @@ class ConstrainedFit:
             functools.partial(measure_pass, options=options, certification=self.certification),
             has_time=growth.has_time_again,
             is_enough=growth.is_enough,
-            share=growth.share,
             may_be_plain=options.solver == "auto",
         )
 

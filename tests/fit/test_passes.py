@@ -253,10 +253,10 @@ def describe(grown):
     return SimpleNamespace(grown=grown, **vars(grown[1]))
 
 
-def search(*grown, has_time=lambda: True, is_enough=lambda plain: False, share=1.0, **options):
+def search(*grown, has_time=lambda: True, is_enough=lambda plain: False, **options):
     """Search over fake boosters: cost of what was found, and what growing was asked for."""
     grow = Grow(*grown)
-    found = search_passes(grow, describe, has_time, is_enough, share, **options)
+    found = search_passes(grow, describe, has_time, is_enough, **options)
     return found[1].cost, grow.asked
 
 
@@ -305,20 +305,18 @@ def test_affordable_passes_with_multipliers_are_the_last(affordable):
     assert (cost, kinds(asked)) == (affordable[1].cost, [True])
 
 
-@pytest.mark.parametrize("share", [0.5, 1.0, 3.0])
 @pytest.mark.parametrize("is_open", [False, True])
 @pytest.mark.parametrize("price", [0.0, START * 0.1])
 @pytest.mark.parametrize("may_be_plain", [False, True])
-def test_a_fit_grows_no_more_sets_than_allowed(share, is_open, price, may_be_plain):
+def test_a_fit_grows_no_more_sets_than_allowed(is_open, price, may_be_plain):
     """Plain boosters count, grown or not, and so do their prices; one pass at least."""
     costs = list(np.linspace(0.6, 0.3, 16))
     cost, asked = search(
         *[made(c, price=price, misses=is_open) for c in costs],
-        share=share,
         may_be_plain=may_be_plain,
     )
     n_plain, counted = int(may_be_plain), int(may_be_plain and price > 0)
-    most = int((2 if is_open else 1) * MOST_SETS / min(share, 1.0)) - 1 - counted
+    most = (2 if is_open else 1) * MOST_SETS - 1 - counted
     assert kinds(asked) == [False] * n_plain + [True] * most
     assert cost == costs[len(asked) - 1]
 
