@@ -323,7 +323,7 @@ def check_booster_callbacks(callbacks: Any, is_one: Callable[[Any], bool], wante
 # for a metric.
 GIVEN_UP = {
     "has_no_multipliers": "left no time to try multipliers: the constraints are left to the "
-    "threshold alone.",
+    "threshold, and of a regressor to scale and shift, alone.",
     "has_fewer_passes": "left no time to measure with better multipliers: the constraints may "
     "cost more errors than they have to.",
 }

@@ -89,10 +89,10 @@ def test_regressors_and_boosters_are_bounded_as_well():
     constraint = gc.gap(gc.mean_prediction(), by="sex") <= 0.01
     model = gc.ConstrainedLGBMRegressor(constraints=[constraint], n_estimators=20, verbose=-1)
     with pytest.warns(gc.TimeLimitWarning, match="max_cost=2.5 left no time"):
-        model.fit(X, X[:, 3] + X[:, 0], sensitive_features={"sex": SEX}, max_cost=2.5)
+        model.fit(X, 3.0 * SEX + X[:, 0], sensitive_features={"sex": SEX}, max_cost=2.5)
     rows = lgb.Dataset(X, Y, free_raw_data=False)
     with pytest.warns(gc.TimeLimitWarning, match="max_cost=2.5 left no time"):
         native.train(
-            {"verbose": -1}, rows, 20, constraints=GAP, sensitive_features={"sex": SEX},
+            {"verbose": -1, "max_depth": 3}, rows, 20, constraints=GAP, sensitive_features={"sex": SEX},
             max_cost=2.5,
         )  # fmt: skip
