@@ -17,8 +17,9 @@ Four strategies choose the rows that move the multipliers:
 
 A splitter of the user may take the place of the folds, and need not hold out every row either.
 
-``"auto"`` takes the holdout if every rate is taken over
-:data:`~gbm_constrained.fit.problem.MIN_ROWS_FOR_HOLDOUT` rows, and cross-fitting otherwise.
+``"auto"`` takes a holdout of half of the rows if every rate is taken over
+:data:`~gbm_constrained.fit.problem.MIN_ROWS_FOR_HOLDOUT` rows, and two folds otherwise. Either
+trains each row once in a set of boosters, at most.
 
 The libraries read evaluation sets when their own training starts, which is after the fold boosters
 have been grown, and some of their messages name no argument. So the sets are checked before.

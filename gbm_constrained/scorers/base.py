@@ -992,8 +992,9 @@ class ConstrainedRegressorMixin(ConstrainedMixin):
     measure_on : {"auto", "train", "holdout", "crossfit", "forward"}, object or splitter, \
             default="auto"
         The rows whose means move the multipliers, and by which scale and shift are chosen, as for
-        classifiers: "auto" takes "holdout" if every mean is taken over 50,000 rows, and "crossfit"
-        if not; "train" in continued training. "forward" needs `time` in ``fit``.
+        classifiers: "auto" takes a holdout of half of the rows if every mean is taken over 25,000
+        rows, and two folds if not; "train" in continued training. "forward" needs `time` in
+        ``fit``.
         ``CrossFit(n_folds=3)``, ``Holdout(0.25)`` and ``Forward(n_folds=3)`` have options, and a
         splitter of scikit-learn makes the folds of "crossfit".
     guarantee : {None, "high_probability", "margin"} or object, default=None
