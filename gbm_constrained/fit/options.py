@@ -545,8 +545,9 @@ class SolverOptions:
         "crossfit" grows four boosters in step, each without one fold, "holdout" one, and the model
         is then trained on all rows with the multipliers found. "auto" takes a holdout of half of
         the rows if every rate is taken over 25,000 rows, and two folds if not; "train" in
-        continued training, where neither is possible. "forward" needs `time` in ``fit``: it grows each booster on all
-        periods before the one that it is measured on. Rows of a guarantee are then the latest.
+        continued training, where neither is possible. "forward" needs `time` in ``fit``: it grows
+        each booster on all periods before the one that it is measured on. Rows of a guarantee are
+        then the latest.
         ``CrossFit(n_folds=3)``, ``Holdout(0.25)`` and ``Forward(n_folds=3)`` have options. A
         splitter of scikit-learn, which gets `X`, `y` and `groups` of ``fit``, or a list of pairs
         (train, test) of positions of rows, makes the folds of "crossfit". Each row is held out

@@ -67,7 +67,7 @@ def test_too_few_plain_fits_are_refused(library, cost, options, message):
 def test_the_least_that_is_allowed_is_enough():
     for cost, options in ((1.2, {"measure_on": "train"}), (1.8, {"measure_on": gc.Holdout(0.5)})):
         fit("lightgbm", cost, **options)
-    model, caught = fit("lightgbm", 2.4, maximize=g_mean(), constraints=[gc.fpr() <= 0.2])
+    model, _ = fit("lightgbm", 2.4, maximize=g_mean(), constraints=[gc.fpr() <= 0.2])
     assert model.metric_report_["is_returned"].any()
 
 
@@ -87,12 +87,13 @@ def test_a_bound_needs_constraints(library):
 
 def test_regressors_and_boosters_are_bounded_as_well():
     constraint = gc.gap(gc.mean_prediction(), by="sex") <= 0.01
-    model = gc.ConstrainedLGBMRegressor(constraints=[constraint], n_estimators=20, verbose=-1)
+    options = {"n_estimators": 20, "verbose": -1}
+    model = gc.ConstrainedLGBMRegressor(constraints=[constraint], **options)
     with pytest.warns(gc.TimeLimitWarning, match="max_cost=2.5 left no time"):
         model.fit(X, 3.0 * SEX + X[:, 0], sensitive_features={"sex": SEX}, max_cost=2.5)
     rows = lgb.Dataset(X, Y, free_raw_data=False)
     with pytest.warns(gc.TimeLimitWarning, match="max_cost=2.5 left no time"):
         native.train(
-            {"verbose": -1, "max_depth": 3}, rows, 20, constraints=GAP, sensitive_features={"sex": SEX},
-            max_cost=2.5,
+            {"verbose": -1, "max_depth": 3}, rows, 20, constraints=GAP,
+            sensitive_features={"sex": SEX}, max_cost=2.5,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Fold boosters split by fewer bins than the model, unless the user says how features are binned."""
+"""Fold boosters split by fewer bins than the model, unless the user says how rows are binned."""
 
 import numpy as np
 import pandas as pd
