@@ -25,7 +25,7 @@ X, X_test, y, y_test, groups, groups_test = train_test_split(
 # Train
 # -----
 # Groups are known to ``fit`` alone. Scale and shift of the scores are chosen on held-out rows, and
-# are part of the model.
+# are part of the model. The table is small, and four folds measure it more closely than two.
 parameters = {
     "objective": "huber", "alpha": 0.1, "n_estimators": 100, "learning_rate": 0.05,
     "num_leaves": 7, "n_jobs": 1, "verbose": -1,
@@ -33,7 +33,9 @@ parameters = {
 bound = 0.03
 constraints = [each(mean_loss("squared"), by="black") <= bound]
 plain = LGBMRegressor(**parameters).fit(X, y)
-constrained = ConstrainedLGBMRegressor(constraints=constraints, **parameters)
+constrained = ConstrainedLGBMRegressor(
+    constraints=constraints, measure_on="crossfit", **parameters
+)
 constrained.fit(X, y, sensitive_features=groups)
 columns = ["constraint", "held_out", "low", "high", "verdict"]
 print(constrained.constraint_report_[columns].round(4).to_string(index=False))

@@ -258,7 +258,8 @@ class Margin(BaseEstimator):  # type: ignore[misc]
 
 
 # Options of the folds and of the holdout that "auto" takes. Four folds cost twice as much as two
-# and choose no better; see docs/evidence.md.
+# and choose no better (docs/evidence.md), but for decisions of another model: boosters of half of
+# the rows are too far from it to say how near the model of all rows comes.
 AUTO: dict[str, Any] = {"n_folds": 2, "holdout_fraction": 0.5}
 MeasurementName: TypeAlias = Literal["auto", "train", "holdout", "crossfit", "forward"]
 MeasureOn: TypeAlias = MeasurementName | CrossFit | Holdout | Forward | Any
@@ -633,6 +634,10 @@ class SolverOptions:
         own = {name: getattr(estimator, name) for name in asked if hasattr(estimator, name)}
         if "measure_on" in own:
             own |= read_measurement(own["measure_on"])
+            terms = [term for constraint in constraints for term in constraint.terms]
+            is_relative = any(term.reference_models for term in terms)
+            if own["measure_on"] == "auto" and is_relative:
+                own |= {"n_folds": CrossFit.n_folds, "holdout_fraction": None}
         if "guarantee" in own:
             own |= read_guarantee(own["guarantee"])
         name = solver_parameter(estimator)
