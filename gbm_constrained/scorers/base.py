@@ -140,6 +140,11 @@ class FurtherArguments:
         metric the search for decisions. Part of them is kept for training the model for as many
         rounds as were measured, and for the reports; ``stopping_message_`` and a warning say what
         was given up. A resumed fit has the whole limit again.
+    max_cost : float, default=None
+        Plain fits that the boosters of the fit may take together, counted by the rows of their
+        trees at 1.2 each, for gradients and measuring. Sets of boosters that would take more are
+        left out, the same ones on any machine; ``stopping_message_`` and a warning name them. The
+        model and one set of boosters of two folds take 2.4. None bounds nothing.
     """
 
     sensitive_features: Any = None

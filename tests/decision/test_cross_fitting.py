@@ -108,7 +108,9 @@ def test_the_threshold_aims_inside_where_that_costs_little(small_groups):
 def test_multipliers_and_threshold_aim_alike(library, table, conclusions):
     X, y, sex = table[0], table[1]["binary"], table[2]
     rules = [gc.gap(gc.selection_rate(), by="sex", small_groups="hold") <= 0.1]
-    model = make(library, rules, solver="abpp").fit(X, y, sensitive_features={"sex": sex})
+    asked = {"measure_on": "crossfit", "max_bin": 255}
+    model = make(library, rules, solver="abpp", **asked)
+    model.fit(X, y, sensitive_features={"sex": sex})
     fit, choice = conclusions[0].fit, conclusions[0].choice
     compiled, cells = fit.measured.rows.compiled, fit.measured.rows.cells
     records = fit.measured.controller.solver.history
