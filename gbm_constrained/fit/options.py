@@ -545,8 +545,9 @@ class SolverOptions:
         The rows whose rates move the multipliers; see :mod:`gbm_constrained.fit.fit`.
         "crossfit" grows four boosters in step, each without one fold, "holdout" one, and the model
         is then trained on all rows with the multipliers found. "auto" takes a holdout of half of
-        the rows if every rate is taken over 25,000 rows, and two folds if not; "train" in
-        continued training, where neither is possible. "forward" needs `time` in ``fit``: it grows
+        the rows if every rate is taken over 25,000 rows, and two folds if not, or four for
+        constraints on another model's decisions; "train" in continued training, where neither is
+        possible. "forward" needs `time` in ``fit``: it grows
         each booster on all periods before the one that it is measured on. Rows of a guarantee are
         then the latest.
         ``CrossFit(n_folds=3)``, ``Holdout(0.25)`` and ``Forward(n_folds=3)`` have options. A
