@@ -24,8 +24,8 @@ X_train, X_test, y_train, y_test = train_test_split(
 # Train
 # -----
 # Each constraint has a multiplier in training. Afterwards the biases of the classes are moved to
-# where the constraints hold on rows that the trees have not seen. Few rows are
-# such confusions, and four folds measure them more closely than two.
+# where the constraints hold on rows that the trees have not seen. Few rows are such confusions,
+# and four folds measure them more closely than two.
 parameters = {"n_estimators": 60, "num_leaves": 8, "verbose": -1, "n_jobs": 1}
 constraints = [gc.class_error("High") <= 0.4, gc.confusion("Low", "High") <= 0.05]
 plain = LGBMClassifier(**parameters).fit(X_train, y_train)

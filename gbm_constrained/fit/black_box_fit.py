@@ -330,7 +330,7 @@ class BlackBoxFit:
                 f"measure_on={asked!r} has no meaning for {self.black_box}, which holds one part "
                 f"of the rows out: use Holdout(fraction=...), or leave it out."
             )
-        fraction = None if asked == "auto" else measured.get("holdout_fraction")
+        fraction = measured.get("holdout_fraction")
         self._holdout_fraction = HOLDOUT_FRACTION if fraction is None else fraction
         if constraints and solver.refits:
             raise ValueError(

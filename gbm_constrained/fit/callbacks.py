@@ -91,6 +91,8 @@ class TimeLimit:
         Plain fits that boosters may take together; None stands for any number.
     has_no_multipliers, has_fewer_passes : bool
         Whether boosters with multipliers, or further passes with better ones, were given up.
+    given_up_for : str
+        The limit that they were given up for, as messages name it.
     communicator : Communicator
         Machines that fit together. None of them has time for what another has none for.
     """
@@ -111,28 +113,28 @@ class TimeLimit:
         self.started = time.perf_counter()
         self.pace: tuple[float, float] | None = None  # Seconds before the rounds, and of each.
         self._left = math.inf if seconds is None else (1.0 - FINALIZING_SHARE) * float(seconds)
-        self._is_too_costly = False
+        self.given_up_for = str(self)
 
     def __str__(self) -> str:
-        if self.seconds is None or self._is_too_costly:
-            return f"max_cost={self.max_cost:g}"
-        return f"time_limit={self.seconds:g}"
+        return "no time_limit" if self.seconds is None else f"time_limit={self.seconds:g}"
 
     def check_cost(self, plain_fits: float, how: str) -> None:
         """Refuse boosters that take more plain fits, the model among them, than are allowed."""
         if not self.affords(plain_fits):
             least = COST_OF_BOOSTER * plain_fits
-            fewer = "take fewer rows" if plain_fits <= 1.0 else "use measure_on='train'"
+            otherwise = "leave max_cost out" if plain_fits <= 1.0 else "use measure_on='train'"
             raise ValueError(
                 f"max_cost={self.max_cost!r} plain fits are fewer than the {least:.2g} that {how} "
-                f"takes at least: allow more, or {fewer}."
+                f"takes at least: allow more, or {otherwise}."
             )
 
     def affords(self, plain_fits: float) -> bool:
         """Whether boosters that take so many plain fits, the model among them, are allowed."""
-        cost = COST_OF_BOOSTER * plain_fits
-        self._is_too_costly = self.max_cost is not None and cost > self.max_cost + ROUNDING
-        return not self._is_too_costly
+        most = math.inf if self.max_cost is None else self.max_cost + ROUNDING
+        is_allowed = COST_OF_BOOSTER * plain_fits <= most
+        if not is_allowed:
+            self.given_up_for = f"max_cost={self.max_cost:g}"
+        return is_allowed
 
     def has_time_for(self, seconds: float) -> bool:
         """Whether there is time for so many more seconds."""
@@ -475,7 +477,7 @@ class CallbackNotifier:
         if any(phase == "measuring" for _, phase, _ in self.stops) and found:
             found.append("The model has no more rounds than were measured.")
         found += [
-            f"{self.limit} {text}"
+            f"{self.limit.given_up_for} {text}"
             for name, text in self.given_up.items()
             if getattr(self.limit, name)
         ]
@@ -497,7 +499,8 @@ class CallbackNotifier:
         limit, is_linear = self.limit, self.unit == "iterations"
         if self.is_out_of_time or limit.has_no_multipliers or limit.has_fewer_passes:
             faster = "a larger tol" if is_linear else "fewer rounds at a larger learning rate"
-            more = "a larger max_cost" if str(limit).startswith("max_cost") else "more time"
+            is_costly = not self.is_out_of_time and limit.given_up_for != str(limit)
+            more = "a larger max_cost" if is_costly else "more time"
             issue_warning(f"{self.message} Give {more}, or ask for {faster}.", "GC303")
 
     def state(self) -> dict[str, Any]:

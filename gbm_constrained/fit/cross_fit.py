@@ -39,8 +39,8 @@ than :data:`MOST_SETS` sets of boosters. One more is grown if the last one is no
 before and the difference exceeds :data:`COSTLY`.
 
 Multipliers start at :data:`START` times the errors that a unit of each constraint costs group
-thresholds on the plain scores. These prices stand for a set of boosters. Constraints on scores
-alone, such as pair rates, have none, and may have one pass more. Neither have those on the
+thresholds on the plain scores. To have such prices counts as a set of boosters: constraints on
+scores alone, such as pair rates, have none, and may have one pass more. Neither have those on the
 decisions of another model or on some of the rows, which are to be met at any price: while the last
 pass misses one that group thresholds meet, twice as many sets may be grown. A further pass starts
 at the mean of the multipliers in the last quarter of the one before.
@@ -372,9 +372,10 @@ def divide_into_folds(
         return data.given_folds.folds, data.given_folds.source
     everyone = np.arange(len(data.rows))
     if is_holdout:
-        held = data.split(everyone, cells, options.holdout_fraction or HOLDOUT_FRACTION)[:1]
+        fraction = 0.5 if options.divides_in_halves else HOLDOUT_FRACTION
+        held = data.split(everyone, cells, options.holdout_fraction or fraction)[:1]
     else:
-        n = min(options.n_folds, cells.n_rows)
+        n = min(2 if options.divides_in_halves else options.n_folds, cells.n_rows)
         held = data.split(everyone, cells, 1.0 / n, n)
     folds = folds_of(held, everyone.size)
     sizes = np.array([[fold.training.size, fold.held.size] for fold in folds], np.float64)
@@ -638,7 +639,8 @@ def search_passes(
         if not asked["has_multipliers"]:
             if is_enough(found) or not has_time():
                 break
-            n_sets += bool(found.prices.any())  # Without, a pass finds where the next one starts.
+            # Without prices, a pass has to find where the next one starts.
+            n_sets += bool(found.prices.any())
             # Under constraints on labels alone, thresholds have done the rest.
             of_labels = found.of_labels
             start = np.where(of_labels, 0.0, START * found.prices)

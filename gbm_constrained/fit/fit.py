@@ -18,8 +18,8 @@ Four strategies choose the rows that move the multipliers:
 A splitter of the user may take the place of the folds, and need not hold out every row either.
 
 ``"auto"`` takes a holdout of half of the rows if every rate is taken over
-:data:`~gbm_constrained.fit.problem.MIN_ROWS_FOR_HOLDOUT` rows, and two folds otherwise. Either
-trains each row once in a set of boosters, at most.
+:data:`~gbm_constrained.fit.problem.MIN_ROWS_FOR_HOLDOUT` rows, and two folds otherwise; four, or a
+holdout of a quarter, for constraints on another model's decisions.
 
 The libraries read evaluation sets when their own training starts, which is after the fold boosters
 have been grown, and some of their messages name no argument. So the sets are checked before.
@@ -716,6 +716,8 @@ class ConstrainedFit:
         """
         self.is_divisible, self.has_offset = is_divisible, has_offset
         kind = self.resolve_measurement()
+        if kind not in get_args(Dividing):
+            self.notifier.limit.check_cost(1.0, "a fit under multipliers")
         if kind in get_args(Dividing):
             assert make_factory is not None
             folds, source = divide_into_folds(
@@ -732,7 +734,6 @@ class ConstrainedFit:
         elif kind == "evaluation set":
             self.measured = self._watch(self.evaluation_sets[-1])
         else:
-            self.notifier.limit.check_cost(1.0, "a fit under multipliers")
             self.measured = Measured(self.make_solver(self.problem.lagrangian()))
             self.notify_of(self.solver, "training", "training rows")
 

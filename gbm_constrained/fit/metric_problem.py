@@ -433,7 +433,7 @@ def check_folds(problem: MetricProblem, folds: Sequence[Fold], library: LibraryS
         if (learned == 0).any():
             lost = problem.data.classes[learned == 0].tolist()
             n = int(n_rows[learned == 0][0])
-            how = f"CrossFit(n_folds={options.n_folds})"
+            how = f"CrossFit(n_folds={len(folds)})"
             if (given := problem.data.given_folds) is not None:
                 how = given.name
             elif len(folds) == 1:

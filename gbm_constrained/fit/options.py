@@ -257,10 +257,6 @@ class Margin(BaseEstimator):  # type: ignore[misc]
     standard_errors: float = 1.0
 
 
-# Options of the folds and of the holdout that "auto" takes. Four folds cost twice as much as two
-# and choose no better (docs/evidence.md), but for decisions of another model: boosters of half of
-# the rows are too far from it to say how near the model of all rows comes.
-AUTO: dict[str, Any] = {"n_folds": 2, "holdout_fraction": 0.5}
 MeasurementName: TypeAlias = Literal["auto", "train", "holdout", "crossfit", "forward"]
 MeasureOn: TypeAlias = MeasurementName | CrossFit | Holdout | Forward | Any
 MEASUREMENTS: dict[str, Any] = {"holdout": Holdout, "crossfit": CrossFit, "forward": Forward}
@@ -304,7 +300,7 @@ def read_measurement(value: Any) -> dict[str, Any]:
         return {"measure_on": name, "n_folds": value.n_folds}
     if isinstance(value, str):
         check_choice("measure_on", value, get_args(MeasurementName))
-        return {"measure_on": value} | (AUTO if value == "auto" else {})
+        return {"measure_on": value}
     check_splitter(value)
     return {"measure_on": "crossfit", "cv": value}
 
@@ -547,9 +543,8 @@ class SolverOptions:
         is then trained on all rows with the multipliers found. "auto" takes a holdout of half of
         the rows if every rate is taken over 25,000 rows, and two folds if not, or four for
         constraints on another model's decisions; "train" in continued training, where neither is
-        possible. "forward" needs `time` in ``fit``: it grows
-        each booster on all periods before the one that it is measured on. Rows of a guarantee are
-        then the latest.
+        possible. "forward" needs `time` in ``fit``: it grows each booster on all periods before
+        the one that it is measured on. Rows of a guarantee are then the latest.
         ``CrossFit(n_folds=3)``, ``Holdout(0.25)`` and ``Forward(n_folds=3)`` have options. A
         splitter of scikit-learn, which gets `X`, `y` and `groups` of ``fit``, or a list of pairs
         (train, test) of positions of rows, makes the folds of "crossfit". Each row is held out
@@ -635,10 +630,6 @@ class SolverOptions:
         own = {name: getattr(estimator, name) for name in asked if hasattr(estimator, name)}
         if "measure_on" in own:
             own |= read_measurement(own["measure_on"])
-            terms = [term for constraint in constraints for term in constraint.terms]
-            is_relative = any(term.reference_models for term in terms)
-            if own["measure_on"] == "auto" and is_relative:
-                own |= {"n_folds": CrossFit.n_folds, "holdout_fraction": None}
         if "guarantee" in own:
             own |= read_guarantee(own["guarantee"])
         name = solver_parameter(estimator)
@@ -655,8 +646,6 @@ class SolverOptions:
             reason = f"{parameter}={metric} chooses decisions, which do not change scores"
             checking.check_decisions(constraints, parameter, reason)
             options = cls(constraints, solver=solver, reduction=reduction, **own)
-            if options.ensemble is not None and options.measure_on == "auto":
-                options = replace(options, n_folds=CrossFit.n_folds)  # They make the model.
             return options._check_of_metric(str(metric))
         checking.check_linear(constraints)
         chosen, method = _find_method(name, getattr(estimator, name))
@@ -681,6 +670,18 @@ class SolverOptions:
     def group_parameter(self) -> str | None:
         """Name of the parameter by which groups may decide; None if they may not."""
         return next((name for name in GROUP_PARAMETERS if getattr(self, name)), None)
+
+    @property
+    def divides_in_halves(self) -> bool:
+        """Whether fold boosters are grown on half of the rows, as ``"auto"`` grows them.
+
+        Four folds cost twice as much as two, and choose no better (docs/evidence/cost.md).
+        Boosters of half of the rows are too far from the decisions of another model to say how
+        near to them the model of all rows comes. Nor do they make a model when they are merged.
+        """
+        terms = (term for constraint in self.constraints for term in constraint.terms)
+        is_relative = any(term.reference_models for term in terms)
+        return self.measure_on == "auto" and self.ensemble is None and not is_relative
 
     @property
     def guarantee_asked(self) -> Any:

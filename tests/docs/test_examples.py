@@ -152,7 +152,7 @@ def test_crime_group_losses(run):
     error = (space["y_test"] - space["constrained"].predict(space["X_test"])) ** 2
     high = space["groups_test"]["black"] == "high"
     assert table.loc["high", ("constrained", "mean")] == pytest.approx(error[high].mean())
-    assert report["verdict"][0] in ("met", "missed within sampling error")
+    assert report["verdict"].tolist() == ["met"]
     before, after = table["plain", "mean"], table["constrained", "mean"]
     assert before["high"] > space["bound"] > after["high"]
     assert after["all"] < 0.95 * before["all"]

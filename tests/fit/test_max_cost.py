@@ -18,13 +18,17 @@ SEX = (X[:, 3] > 0).astype(int)
 GAP = [gc.gap(gc.selection_rate(), by="sex") <= 0.01]  # is not done without multipliers
 
 
-def fit(library, cost, **options):
+def fit(library, cost, time_limit=None, eval_set=None, **options):
     options = {"n_estimators": 20, "n_jobs": 1, "max_depth": 3, **QUIET[library], **options}
     options = {"constraints": GAP, **options}
     model = CLASSIFIERS[library](**options)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model.fit(X, Y, sensitive_features={"sex": SEX}, max_cost=cost)
+        given = {} if eval_set is None else {"eval_set": eval_set}
+        given |= {"sensitive_features_eval_set": [{"sex": SEX[:500]}]} if given else {}
+        model.fit(
+            X, Y, sensitive_features={"sex": SEX}, max_cost=cost, time_limit=time_limit, **given
+        )
     return model, [w for w in caught if issubclass(w.category, gc.TimeLimitWarning)]
 
 
@@ -97,3 +101,12 @@ def test_regressors_and_boosters_are_bounded_as_well():
             {"verbose": -1, "max_depth": 3}, rows, 20, constraints=GAP,
             sensitive_features={"sex": SEX}, max_cost=2.5,
         )  # fmt: skip
+
+
+@EITHER
+def test_of_two_bounds_the_one_that_left_boosters_out_is_named(library):
+    model, caught = fit(library, 3.5, time_limit=1000)
+    assert model.stopping_message_.startswith("max_cost=3.5 left no time to try multipliers")
+    assert "Give a larger max_cost" in str(caught[0].message)
+    with pytest.raises(ValueError, match=r"the 1.2 that a fit under multipliers takes"):
+        fit(library, 1.1, measure_on="holdout", eval_set=[(X[:500], Y[:500])])

@@ -189,26 +189,28 @@ def test_mixtures_and_training_rows_have_one_pass(library, options, table, grown
 @EITHER
 @pytest.mark.parametrize("rounds", [20, 30])
 def test_few_rounds_on_adult_are_sensible_or_warned_of(library, rounds, adult):
-    """Two constraints that pull against each other."""
+    """Two constraints that pull against each other, on three draws of the rows."""
     X, y, X_test, y_test = adult
-    part = np.random.default_rng(0).permutation(len(X))[:8000]
-    model = CLASSIFIERS[library](
-        constraints=PULLING, n_estimators=rounds, learning_rate=0.1, n_jobs=1,
-        **({"verbose": -1} if library == "lightgbm" else {"enable_categorical": True}),
-    )  # fmt: skip
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model.fit(X.iloc[part], y[part], sensitive_features={"sex": X["sex"].iloc[part]})
-    accuracy = np.mean(model.predict(X_test) == y_test)
-    has_warning = any(issubclass(w.category, gc.CostlyConstraintsWarning) for w in caught)
-    cost = model.feasibility_.cost
-    assert has_warning == cost.is_costly
-    assert accuracy >= 1.0 - cost.needed_error - 0.03 or has_warning
-    assert cost.error == pytest.approx(1 - accuracy, abs=0.03)
-    # Fewer errors than group thresholds need are at the price of a violation.
-    report = model.constraint_report_
-    violation = (report.held_out - report.bound).max()
-    assert cost.needed_error <= cost.error + max(violation, 0.0)
+    accuracies, warned = [], []
+    for seed in range(3):
+        part = np.random.default_rng(seed).permutation(len(X))[:8000]
+        model = CLASSIFIERS[library](
+            constraints=PULLING, n_estimators=rounds, learning_rate=0.1, n_jobs=1,
+            **({"verbose": -1} if library == "lightgbm" else {"enable_categorical": True}),
+        )  # fmt: skip
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.fit(X.iloc[part], y[part], sensitive_features={"sex": X["sex"].iloc[part]})
+        accuracies.append(np.mean(model.predict(X_test) == y_test))
+        warned.append(any(issubclass(w.category, gc.CostlyConstraintsWarning) for w in caught))
+        cost = model.feasibility_.cost
+        assert warned[-1] == cost.is_costly
+        assert cost.error == pytest.approx(1 - accuracies[-1], abs=0.03)
+        # Fewer errors than group thresholds need are at the price of a violation.
+        report = model.constraint_report_
+        violation = (report.held_out - report.bound).max()
+        assert cost.needed_error <= cost.error + max(violation, 0.0)
+    assert np.mean(accuracies) >= 0.79 or all(warned)
 
 
 # --- which passes are made ----------------------------------------------------------------------

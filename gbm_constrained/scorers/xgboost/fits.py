@@ -834,10 +834,10 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
         """Make the factory of the fold boosters, all of which share the bins of the first."""
         model, combined, data = self.model, self.fit.data.combined, self.fit.data
         array_module = self.fit.problem.kernel.get("array_module", np)
-        bins, parent = self.fold_bins(), copy.copy(model)
-        if bins is not None:
-            parent.max_bin = bins
-        features = read_features(parent, combined.X, data.take(self.start), array_module)
+        if (bins := self.fold_bins()) is not None:
+            model = copy.copy(model)
+            model.max_bin = bins
+        features = read_features(model, combined.X, data.take(self.start), array_module)
         of_features = self.arguments["feature_weights"]
         of_features = model.feature_weights if of_features is None else of_features
         label, weight = combined.classes_of_rows, combined.sample_weight
@@ -846,7 +846,6 @@ class XGBoostAdapter(BoosterAdapter, xgb.callback.TrainingCallback):
             native = {**model.get_xgb_params(), **self.params, **self.driven_objective}
         native.pop("n_estimators", None)
         native.pop("eval_metric", None)  # Metrics are about the returned model.
-        native |= {} if bins is None else {"max_bin": bins}
         native["verbosity"] = 0  # The fit of the returned model gives the same warnings.
 
         def make(fold: Fold, solver: Solver | None) -> XGBFoldBooster:
