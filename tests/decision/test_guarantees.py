@@ -627,7 +627,8 @@ def test_one_rate_of_one_class_has_the_umbrella_threshold(
     X, y = table[0], table[1]["binary"]
     weight = {"sample_weight": np.full(y.size, 2.0)} if weighted else {}
     target, sign, bound = (1, -1.0, 0.2) if rate is gc.fnr else (0, 1.0, 0.05)
-    model = certified(library, [rate() <= bound], table, probabilities="calibrated", **weight)
+    options = {"probabilities": "calibrated", "measure_on": "crossfit", "max_bin": 255}
+    model = certified(library, [rate() <= bound], table, **options, **weight)
     fit, choice = conclusions[0].fit, conclusions[0].choice
     own = fit.data.certification[y[fit.data.certification] == target]
     wrong = sign * margins_of(model, X[own], choice.rounds).astype(float)

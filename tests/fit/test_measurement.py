@@ -370,7 +370,7 @@ def test_thresholds_are_chosen_by_what_errors_cost_in_the_objective(library, gua
     X_new, y_new = rare(np.random.default_rng(1), 60_000)
     model = CLASSIFIERS[library](
         constraints=[gc.fpr() <= 0.05], n_estimators=40, scale_pos_weight=(y == 0).sum() / y.sum(),
-        measure_on="crossfit", guarantee=guarantee, max_depth=3, n_jobs=1,
+        measure_on="crossfit", max_bin=255, guarantee=guarantee, max_depth=3, n_jobs=1,
     )  # fmt: skip
     decided = model.fit(X, y).predict(X_new)
     assert decided[y_new == 0].mean() <= 0.06

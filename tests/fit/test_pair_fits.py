@@ -104,7 +104,7 @@ def test_two_pair_rates_and_a_rate_of_decisions(library):
     """Both pair rates hold, and the threshold is moved for the rate of decisions alone."""
     X, y, sex = problem()
     rules = [RULES["cross"], gc.fpr() <= 0.1]
-    model = fitted(library, rules, X, y, sex)
+    model = fitted(library, rules, X, y, sex, measure_on="crossfit", max_bin=255)
     assert (held_out(model) <= np.array([0.05, 0.1]) + 0.006).all()
     scores = margins_of(model, X).astype(np.float64)
     female, positive = sex == "F", y == 1
