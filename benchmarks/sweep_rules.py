@@ -5,6 +5,7 @@ All is counted with numpy and without the package, whose figures the sweep is to
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -336,39 +337,37 @@ def metric(name: str, C: Any) -> float:
     return float(found[name]())
 
 
-def class_prices(goal: str, rules: Sequence[Rule], P: Any, case: Case, most: float) -> float:
-    """Best objective of the plain model's decisions at no larger violation; NaN if none has it.
+def class_prices(
+    goal: str, rules: Sequence[Rule], train: tuple[Any, Case], test: tuple[Any, Case], most: float
+) -> float:
+    """Best objective of plain decisions and of prices of classes, at no larger violation.
 
-    Decisions are the class of largest probability times a price of the class: prices of one,
-    powers of the class shares, and prices that are best on one half of the rows, coordinate by
-    coordinate, and are measured on the other half.
+    Decisions are the class of largest probability times a price of the class. Prices are chosen on
+    out-of-fold probabilities of the training rows: powers of the class shares, and from the best
+    of them coordinate by coordinate. The result is NaN if neither has so small a violation.
+
+    Parameters
+    ----------
+    train, test : tuple of (ndarray of shape (n, n_classes), Case)
+        Probabilities, and the rows.
+    most : float
+        Violation on the test rows that is allowed.
     """
-    y, n = case.y, P.shape[1]
-    prior = np.maximum(np.bincount(y, minlength=n) / len(y), 1e-6)
-    powers = [prior**-t for t in (0.0, 0.25, 0.5, 0.75, 1.0)]
 
-    def judged(prices: Any, rows: Any) -> float:
-        d = np.argmax(P[rows] * prices, axis=1)
-        part = case._replace(y=y[rows], d=d, groups=case.groups[rows])
-        over = missed(rules, part).known if rules else 0.0
-        return metric(goal, confusion(y[rows], d, n)) - 10.0 * max(np.nan_to_num(over), 0.0)
+    def measured(P: Any, case: Case, prices: Any) -> tuple[float, float]:
+        d = np.argmax(P * prices, axis=1)
+        over = missed(rules, case._replace(d=d)).known if rules else 0.0
+        return metric(goal, confusion(case.y, d, P.shape[1])), max(np.nan_to_num(over), 0.0)
 
-    candidates = [np.argmax(P * prices, axis=1) for prices in powers]
-    halves = [np.arange(len(y)) % 2 == k for k in (0, 1)]
-    crossed = np.zeros(len(y), dtype=int)
-    for half in halves:
-        prices = max(powers, key=lambda w, half=half: judged(w, half))
-        best = judged(prices, half)
-        for step in (4.0, 2.0, 1.3):
-            for k in range(n):
-                for factor in (step, 1.0 / step):
-                    tried = prices * np.where(np.arange(n) == k, factor, 1.0)
-                    if (at := judged(tried, half)) > best:
-                        prices, best = tried, at
-        crossed[~half] = np.argmax(P[~half] * prices, axis=1)
-    found = [
-        metric(goal, confusion(y, d, n))
-        for d in (*candidates, crossed)
-        if not rules or not missed(rules, case._replace(d=d)).known > max(most, 0.0) + 1e-9
-    ]
-    return max(found, default=np.nan)
+    def judged(prices: Any) -> float:
+        value, over = measured(*train, prices)
+        return value - 10.0 * over
+
+    n = train[0].shape[1]
+    shares = np.maximum(np.bincount(train[1].y, minlength=n) / len(train[1].y), 1e-6)
+    best = max((shares**-t for t in (0.0, 0.25, 0.5, 0.75, 1.0)), key=judged)
+    for step, k in itertools.product((4.0, 2.0, 1.3, 2.0, 1.3, 1.1), range(n)):
+        factor = np.where(np.arange(n) == k, step, 1.0)
+        best = max(best, best * factor, best / factor, key=judged)
+    found = [measured(*test, prices) for prices in (np.ones(n), best)]
+    return max((value for value, over in found if over <= max(most, 0.0) + 1e-9), default=np.nan)

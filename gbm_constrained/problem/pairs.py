@@ -352,7 +352,7 @@ class DensityKernel(PairKernel):
 
     .. math:: |\hat k_d(x) - k_d(x)| \le h^2 / 32.
 
-    For margins that span 12 units this is 1e-6. Bins are no wider than 1/32, whatever the margins:
+    For margins that span 12 units this is 2e-5. Bins are no wider than 1/32, whatever the margins:
     gaps without any row beyond 40 units are closed to 40 units, which changes k by 4e-18, and then
     points are added. Bins are wider only if the rows still span more than 4,096 units.
 
@@ -362,10 +362,10 @@ class DensityKernel(PairKernel):
     ----------
     bins : int
         Smallest number of points of the grid. Margins of boosters span about 12 units; bins are
-        then 1/170 wide.
+        then 1/42 wide.
     """
 
-    bins: int = 2_048
+    bins: int = 512
 
     def gradient(self, margin: Array, coefficients: Float) -> tuple[Float, Float]:
         """Compute the gradient and the curvature of each row, times the weight of all rows.

@@ -101,6 +101,34 @@ def test_group_shifts_are_those_of_least_error_within_the_gap():
     assert np.isnan(sweep_rules.group_shifts((Rule("squared", "each", 1.0),), case))
 
 
+def test_prices_of_classes_are_chosen_on_training_rows_and_allow_no_larger_violation():
+    rng = np.random.default_rng(6)
+
+    def rows(n):
+        y = rng.choice(3, n, p=[0.8, 0.15, 0.05])
+        P = 1.2 * np.eye(3)[y] + rng.normal(size=(n, 3)) + np.log([0.8, 0.15, 0.05])
+        P = np.exp(P) / np.exp(P).sum(axis=1, keepdims=True)
+        return P, Case(y, np.argmax(P, axis=1), np.zeros(n, dtype=int))
+
+    def recall(P, case, prices):
+        d = np.argmax(P * prices, axis=1)
+        return np.mean([np.mean(d[case.y == k] == k) for k in range(3)])
+
+    train, test, prices = rows(3000), rows(3000), np.geomspace(1, 90, 40)
+    grid = [np.array([1.0, a, b]) for a in prices for b in prices]
+    on_train = max(recall(*train, prices) for prices in grid)
+    found = sweep_rules.class_prices("balanced_accuracy", (), train, train, 0.0)
+    assert found >= on_train - 0.01
+    of_test = sweep_rules.class_prices("balanced_accuracy", (), train, test, 0.0)
+    assert recall(*test, np.ones(3)) < of_test <= max(recall(*test, p) for p in grid) + 0.01
+    # Plain decisions alone violate no more than they do, and nothing meets what none can.
+    rule = (Rule("class_error:0", "all", 0.0),)
+    plain = np.mean(test[1].d == test[1].y)
+    over = sweep_rules.missed(rule, test[1]).known
+    assert sweep_rules.class_prices("accuracy", rule, train, test, over) >= plain
+    assert np.isnan(sweep_rules.class_prices("accuracy", rule, train, test, 0.0))
+
+
 def test_violations_of_rules():
     y, groups = np.array([0, 0, 1, 1] * 2), np.repeat([0, 1], 4)
     case = Case(y, np.array([1, 0, 1, 1, 0, 0, 0, 1]), groups, np.arange(1.0, 9.0))
