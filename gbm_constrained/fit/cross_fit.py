@@ -371,12 +371,11 @@ def divide_into_folds(
     if data.given_folds is not None:
         return data.given_folds.folds, data.given_folds.source
     everyone = np.arange(len(data.rows))
-    in_halves = options.divides_in_halves(cells.n_rows)
     if is_holdout:
-        fraction = 0.5 if in_halves else HOLDOUT_FRACTION
+        fraction = 0.5 if options.divides_in_halves else HOLDOUT_FRACTION
         held = data.split(everyone, cells, options.holdout_fraction or fraction)[:1]
     else:
-        n = min(2 if in_halves else options.n_folds, cells.n_rows)
+        n = min(2 if options.divides_in_halves else options.n_folds, cells.n_rows)
         held = data.split(everyone, cells, 1.0 / n, n)
     folds = folds_of(held, everyone.size)
     sizes = np.array([[fold.training.size, fold.held.size] for fold in folds], np.float64)

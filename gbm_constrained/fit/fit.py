@@ -18,9 +18,8 @@ Four strategies choose the rows that move the multipliers:
 A splitter of the user may take the place of the folds, and need not hold out every row either.
 
 ``"auto"`` takes a holdout of half of the rows if every rate is taken over
-:data:`~gbm_constrained.fit.problem.MIN_ROWS_FOR_HOLDOUT` rows, and two folds otherwise. It takes
-four below :data:`~gbm_constrained.fit.options.MIN_ROWS_FOR_HALVES` rows, and four or a holdout of a
-quarter for constraints on another model's decisions.
+:data:`~gbm_constrained.fit.problem.MIN_ROWS_FOR_HOLDOUT` rows, and two folds otherwise; four, or a
+holdout of a quarter, for constraints on another model's decisions.
 
 The libraries read evaluation sets when their own training starts, which is after the fold boosters
 have been grown, and some of their messages name no argument. So the sets are checked before.

@@ -79,8 +79,6 @@ from gbm_constrained.solvers.black_box import AdaptiveSurrogates
 from gbm_constrained.solvers.cbpr import CBPR, AutoSolver
 
 EarlyStoppingOn: TypeAlias = Literal["metric", "constraints", "both"]
-MIN_ROWS_FOR_HALVES = 5_000
-"""Rows from which fold boosters of half of them choose as well as those of three quarters."""
 
 
 class RoundMerit(NamedTuple):
@@ -543,9 +541,9 @@ class SolverOptions:
         The rows whose rates move the multipliers; see :mod:`gbm_constrained.fit.fit`.
         "crossfit" grows four boosters in step, each without one fold, "holdout" one, and the model
         is then trained on all rows with the multipliers found. "auto" takes a holdout of half of
-        the rows if every rate is taken over 25,000 rows, and two folds if not. It takes four below
-        5,000 rows and for constraints on another model's decisions, and "train" in continued
-        training, where neither is possible. "forward" needs `time` in ``fit``: it grows each booster on all periods before
+        the rows if every rate is taken over 25,000 rows, and two folds if not, or four for
+        constraints on another model's decisions; "train" in continued training, where neither is
+        possible. "forward" needs `time` in ``fit``: it grows each booster on all periods before
         the one that it is measured on. Rows of a guarantee are then the latest.
         ``CrossFit(n_folds=3)``, ``Holdout(0.25)`` and ``Forward(n_folds=3)`` have options. A
         splitter of scikit-learn, which gets `X`, `y` and `groups` of ``fit``, or a list of pairs
@@ -673,18 +671,17 @@ class SolverOptions:
         """Name of the parameter by which groups may decide; None if they may not."""
         return next((name for name in GROUP_PARAMETERS if getattr(self, name)), None)
 
-    def divides_in_halves(self, n_rows: float) -> bool:
+    @property
+    def divides_in_halves(self) -> bool:
         """Whether fold boosters are grown on half of the rows, as ``"auto"`` grows them.
 
-        Four folds cost twice as much as two. They choose better where rows are few, and no better
-        otherwise (docs/evidence/cost.md). Boosters of half of the rows are too far from the
-        decisions of another model to say how near to them the model of all rows comes. Nor do they
-        make a model when they are merged.
+        Four folds cost twice as much as two, and choose no better (docs/evidence/cost.md).
+        Boosters of half of the rows are too far from the decisions of another model to say how
+        near to them the model of all rows comes. Nor do they make a model when they are merged.
         """
         terms = (term for constraint in self.constraints for term in constraint.terms)
         is_relative = any(term.reference_models for term in terms)
-        is_auto = self.measure_on == "auto" and self.ensemble is None
-        return is_auto and n_rows >= MIN_ROWS_FOR_HALVES and not is_relative
+        return self.measure_on == "auto" and self.ensemble is None and not is_relative
 
     @property
     def guarantee_asked(self) -> Any:

@@ -998,7 +998,7 @@ class ConstrainedRegressorMixin(ConstrainedMixin):
             default="auto"
         The rows whose means move the multipliers, and by which scale and shift are chosen, as for
         classifiers: "auto" takes a holdout of half of the rows if every mean is taken over 25,000
-        rows, and two folds if not, or four below 5,000 rows; "train" in continued training. "forward" needs `time` in
+        rows, and two folds if not; "train" in continued training. "forward" needs `time` in
         ``fit``.
         ``CrossFit(n_folds=3)``, ``Holdout(0.25)`` and ``Forward(n_folds=3)`` have options, and a
         splitter of scikit-learn makes the folds of "crossfit".
