@@ -113,12 +113,13 @@ def texts(**columns: Any) -> pd.DataFrame:
     return pd.DataFrame({k: pd.Series(np.asarray(v)).astype(str) for k, v in columns.items()})
 
 
-def _acs(target: str = "PINCP") -> tuple[Any, ...]:
+def _acs(target: str = "PINCP", without: tuple[str, ...] = ()) -> tuple[Any, ...]:
     table = read("acs_income.parquet")
     groups = texts(
         sex=table["SEX"].astype(int), race=table["RAC1P"].astype(int), age=bands(table["AGEP"])
     )
-    left_out = {"PINCP", target}
+    groups["race_of_four"] = groups["race"].where(groups["race"].isin(["0", "1", "5"]), "other")
+    left_out = {"PINCP", target, *without}
     return table.drop(columns=[*left_out]), table[target], groups, table["WKHP"]
 
 
@@ -252,7 +253,14 @@ TARGETS = {
         REPORT, lambda: _bank("duration"), ("married",), ("job", "marital", "age")
     ),
 }
-TABLES = BINARY | AMOUNTS | CLASSES | TARGETS
+# ACSIncome without columns of groups, and without those that M2FGB's authors leave out.
+ACS = {
+    "acs_without_sex": Table(TUNE, lambda: _acs(without=("SEX",))),
+    "acs_without_race": Table(TUNE, lambda: _acs(without=("RAC1P",))),
+    "acs_without_race_and_sex": Table(TUNE, lambda: _acs(without=("RAC1P", "SEX"))),
+    "acs_of_eight_columns": Table(TUNE, lambda: _acs(without=("OCCP", "POBP"))),
+}
+TABLES = BINARY | AMOUNTS | CLASSES | TARGETS | ACS
 
 
 @cache

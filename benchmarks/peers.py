@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peer_runs.catalogue import DATA, MANY_GROUPS, PEERS, Data, Peer, plain_gaps, split_of
+from peer_runs.catalogue import ALL_DATA, DATA, PEERS, Data, Peer, plain_gaps, split_of
 from peer_runs.methods import NEYMAN_PEARSON, TASKS, Rule, Split, parameters, rule_of
 from peer_runs.report import COLUMNS, draw_frontiers, print_tables, score
 from result_file import HERE, Figures, ResultFile, at_least, make_parser
@@ -47,12 +47,13 @@ SHARES = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
 # below what was asked would gain by that alone, who overshoots it lose.
 AROUND, BELOW = (0.75, 1.0, 1.25), (0.05, 0.1, 0.25, 0.5)
 INSTALLED_AT_ONCE = 2  # Environments; they mostly wait for the network.
+SOURCE = "source"  # The folder of a peer's repository in its environment.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 KEY = ("data", "split", "peer", "task", "asked", "trees")
 ENDED = "ended: "  # How the error of a run begins whose process ended without a word of it.
 
 
-def python_of(name: str, folder: Path) -> str:
+def python_of(name: str, folder: Path, source: str = "") -> str:
     """Python of a peer's environment, which is made where it is missing or its pins changed.
 
     Parameters
@@ -61,6 +62,8 @@ def python_of(name: str, folder: Path) -> str:
         Of the environment; the running Python's own when empty.
     folder : Path
         Where the environments are.
+    source : str, default=""
+        Repository and commit, "address@hash", that is fetched into the environment's folder.
 
     Raises
     ------
@@ -73,15 +76,22 @@ def python_of(name: str, folder: Path) -> str:
     home = folder / name
     python = home / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
     mark = home / "installed.sha256"
-    digest = hashlib.sha256(pins.read_bytes() + sys.version.encode()).hexdigest()
+    digest = hashlib.sha256(pins.read_bytes() + (sys.version + source).encode()).hexdigest()
     if mark.is_file() and mark.read_text() == digest:
         return str(python)
     print(f"{name}: installing {pins.name} into {home}", flush=True)
-    steps = (
+    steps = [
         [sys.executable, "-m", "venv", "--clear", str(home)],
         [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
          "-r", str(pins)],
-    )  # fmt: skip
+    ]  # fmt: skip
+    if source:
+        address, _, commit = source.rpartition("@")
+        checkout = str(home / SOURCE)
+        steps += [
+            ["git", "clone", "--quiet", "--no-checkout", address, checkout],
+            ["git", "-C", checkout, "checkout", "--quiet", commit],
+        ]
     for step in steps:
         done = subprocess.run(step, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -191,9 +201,10 @@ class Runs:
         self._start = time.perf_counter()
 
     def all(self, jobs: list[Job]) -> None:
-        names = list({job.peer.environment for job in jobs})
+        sources = {job.peer.environment: job.peer.source for job in jobs}
         with ThreadPoolExecutor(INSTALLED_AT_ONCE) as pool:
-            self._pythons = dict(zip(names, pool.map(self._python_of, names), strict=True))
+            found = pool.map(self._python_of, sources, sources.values())
+            self._pythons = dict(zip(sources, found, strict=True))
         able = [job for job in jobs if isinstance(self._pythons[job.peer.environment], str)]
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(self._n_jobs) as pool:
             splits: dict[tuple[str, int], tuple[Path, Any]] = {}
@@ -207,9 +218,9 @@ class Runs:
             for future in waiting:
                 future.result()
 
-    def _python_of(self, name: str) -> str | RuntimeError:
+    def _python_of(self, name: str, source: str) -> str | RuntimeError:
         try:
-            return python_of(name, self._environments)
+            return python_of(name, self._environments, source)
         except RuntimeError as error:
             print(error, flush=True)
             return error
@@ -253,12 +264,14 @@ class Runs:
         self, job: Job, split_file: Path, folder: Path
     ) -> Iterator[tuple[int, dict[str, Any]]]:
         """Answers of the peer's process; an error for all that it did not answer."""
+        data = ALL_DATA[job.data]
         order = {
             "method": job.peer.method,
+            "group_is_feature": data.hides_group and job.peer.needs_group,
             "split": str(split_file),
             "folder": str(folder),
             "seed": job.seed,
-            "booster": parameters(job.trees, (DATA | MANY_GROUPS)[job.data].tree),
+            "booster": parameters(job.trees, data.tree),
             "wishes": [
                 {"task": rule.task, "rates": rule.rates, "is_gap": rule.is_gap, "asked": asked}
                 for rule, asked in job.wishes
@@ -269,6 +282,8 @@ class Runs:
         environment = os.environ | dict.fromkeys(THREADS, "1")
         # The folder of this script for the runner; the package itself for what runs beside it.
         paths = [str(HERE)] if job.peer.environment else [str(HERE), str(HERE.parent)]
+        if job.peer.source:
+            paths.append(str(self._environments / job.peer.environment / SOURCE))
         environment["PYTHONPATH"] = os.pathsep.join(paths)
         missing = set(range(len(job.wishes)))
         log = folder / "log.txt"

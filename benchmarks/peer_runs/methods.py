@@ -7,7 +7,7 @@ decisions by the same ones. Needs numpy only, and LightGBM for what has the plai
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,7 +97,7 @@ class Split:
     y : ndarray of int
         Labels 0 and 1 of the training rows.
     groups, groups_test : ndarray of int
-        Sensitive feature as codes from 0; it is a column of X, too.
+        Sensitive feature as codes from 0. It is a column of X, too, unless the data set hides it.
     calibration : ndarray of bool
         The quarter of the training rows that methods after training choose decisions on.
     """
@@ -116,6 +116,14 @@ class Split:
     def load(cls, file: Path) -> Split:
         with np.load(file) as arrays:
             return cls(**{name: arrays[name] for name in arrays.files})
+
+    def with_group(self) -> Split:
+        """Return the split with the group as the last column of its features."""
+        X, X_test = (
+            np.column_stack(pair)
+            for pair in ((self.X, self.groups), (self.X_test, self.groups_test))
+        )
+        return replace(self, X=X, X_test=X_test)
 
     def part(self, rows: Any) -> tuple[Any, Any, Any]:
         """Features, labels and groups of some training rows."""

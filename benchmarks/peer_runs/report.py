@@ -69,23 +69,38 @@ def score(
 def is_beyond_sampling(rule: Rule, asked: float, y: Any, decisions: Any, groups: Any) -> bool:
     """Whether the 95 % interval of what the rule bounds is above the bound.
 
-    Clopper and Pearson's interval of a rate, Newcombe's of a difference of two groups. Of several
-    rates each has its share of the 5 %.
+    Clopper and Pearson's interval of a rate, Newcombe's of a difference of two groups. Each of
+    several rates, and each pair of groups of a rate, has its share of the 5 %.
     """
-    level = 1 - 0.05 / len(rule.rates)
+    alpha = 0.05 / len(rule.rates)
     for rate in rule.rates:
         events, rows = counts(rate, y, decisions, groups if rule.is_gap else None)
         if not rule.is_gap:
-            low, _ = clopper_pearson(events[0], rows[0], level)
-            if low > asked:
-                return True
-            continue
-        shares = events / np.maximum(rows, 1)
-        high, low = np.argmax(shares), np.argmin(shares)
-        least, _ = newcombe_difference(events[high], rows[high], events[low], rows[low], level)
-        if least > asked:
+            lows, _ = clopper_pearson(events[0], rows[0], 1 - alpha)
+        else:
+            known = np.flatnonzero(rows)
+            order = known[np.argsort(events[known] / rows[known])]
+            low, high = (order[ends] for ends in np.triu_indices(order.size, 1))
+            level = 1 - alpha / max(low.size, 1)
+            lows, _ = newcombe_difference(events[high], rows[high], events[low], rows[low], level)
+        if np.any(lows > asked):
             return True
     return False
+
+
+def standard_error(rule: Rule, y: Any, decisions: Any, groups: Any) -> float:
+    """Return the sampling error of the largest gap of a rule: that of its two groups.
+
+    A rate has that of one more event in two more rows, as few rows without an event have none.
+    """
+    found = []
+    for rate in rule.rates:
+        events, rows = counts(rate, y, decisions, groups)
+        events, rows = events[rows > 0], rows[rows > 0]
+        shares, near = events / rows, (events + 1) / (rows + 2)
+        ends = [np.argmin(shares), np.argmax(shares)]
+        found.append((np.ptp(shares), np.sqrt(sum((near * (1 - near) / rows)[ends]))))
+    return float(max(found)[1])
 
 
 def envelope(values: Any, accuracies: Any) -> tuple[Any, Any]:

@@ -69,6 +69,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     job = json.loads(Path(sys.argv[1]).read_text())
     split = Split.load(Path(job["split"]))
+    if job["group_is_feature"]:
+        split = split.with_group()
     module, name = job["method"].split(".")
     method = getattr(importlib.import_module(f"peer_runs.{module}"), name)
     meter = Meter()

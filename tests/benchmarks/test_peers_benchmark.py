@@ -12,6 +12,8 @@ from peer_runs.catalogue import DATA, split_of
 from peer_runs.methods import GAP_RULES, counts, rule_of, value
 from peer_runs.report import accuracy_at, envelope, hypervolume, jackknife_interval
 
+from gbm_constrained.statistics.binomial import newcombe_difference
+
 # Group 0: labels 0 0 1 1, decisions 1 0 1 1; group 1: labels 0 0 1 1, decisions 0 0 0 1.
 Y = np.array([0, 0, 1, 1, 0, 0, 1, 1])
 DECISIONS = np.array([1, 0, 1, 1, 0, 0, 0, 1])
@@ -74,6 +76,53 @@ def test_beyond_sampling_of_a_gap_and_of_two_gaps():
     assert not report.is_beyond_sampling(GAP_RULES["fpr_gap"], 0.02, y, decisions, groups)
     # Each of two rates has a wider interval.
     assert not report.is_beyond_sampling(GAP_RULES["equalized_odds"], 0.0, y, decisions, groups)
+
+
+def _selected(rates, rows):
+    """Decisions of groups with these selection rates, and the groups; labels do not matter."""
+    groups = np.repeat(np.arange(len(rates)), rows)
+    return np.concatenate([np.arange(rows) < round(rate * rows) for rate in rates]), groups
+
+
+@given(st.integers(0, 100), st.integers(0, 100), st.floats(0, 0.5))
+def test_beyond_sampling_of_two_groups_is_the_interval_of_newcombe(first, second, asked):
+    decisions, groups = _selected([first / 100, second / 100], 100)
+    low, _ = newcombe_difference(max(first, second), 100, min(first, second), 100)
+    found = report.is_beyond_sampling(
+        GAP_RULES["selection_rate_gap"], asked, np.zeros(200, int), decisions.astype(int), groups
+    )
+    assert found == (low > asked)
+
+
+def test_beyond_sampling_of_many_groups_pays_for_the_pairs():
+    rule = GAP_RULES["selection_rate_gap"]
+    rng, found = np.random.default_rng(0), {2: 0, 9: 0}
+    for k in found:
+        groups = np.repeat(np.arange(k), 200)
+        for _ in range(200):
+            decisions = (rng.random(groups.size) < 0.3).astype(int)
+            found[k] += report.is_beyond_sampling(rule, 0.0, groups, decisions, groups)
+    # All rates are the same: one in twenty at most is beyond by chance, whatever the groups.
+    assert found[9] <= 20
+    assert found[2] <= 20
+    # The largest pair of few rows hides no pair of many rows that is beyond.
+    decisions, groups = _selected([0.2, 0.5], 1000)
+    decisions, groups = np.append(decisions, [1, 0]), np.append(groups, [2, 3])
+    assert report.is_beyond_sampling(rule, 0.2, groups, decisions.astype(int), groups)
+
+
+def test_standard_error_is_that_of_the_two_groups_of_the_gap():
+    decisions, groups = _selected([0.2, 0.3, 0.5], 100)
+    found = report.standard_error(
+        GAP_RULES["selection_rate_gap"], groups, decisions.astype(int), groups
+    )
+    near = np.array([21, 51]) / 102
+    assert found == pytest.approx(np.sqrt((near * (1 - near) / 100).sum()))
+    # A rate of no event has an error, too.
+    decisions, groups = _selected([0.0, 0.0], 4)
+    assert report.standard_error(
+        GAP_RULES["selection_rate_gap"], groups, decisions.astype(int), groups
+    ) == pytest.approx(np.sqrt(2 * (1 / 6) * (5 / 6) / 4))
 
 
 # --- frontiers --------------------------------------------------------------------------------
