@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 from many_groups import METHODS as OF_MANY_GROUPS
-from peer_runs.acs_report import draw, print_tables
+from peer_runs.acs_report import SHARES, draw, print_tables
 from peer_runs.catalogue import ACS, PEERS, Peer, plain_gaps, split_of
 from peer_runs.frozen import digest_of, freeze
 from peer_runs.methods import GAP_RULES, Rule, Split
@@ -33,7 +33,6 @@ from peers import PINS, Job, Runs, key_of, known
 from result_file import HERE, ResultFile, at_least, make_parser
 
 TREES, SEEDS = 100, (0, 1, 2)
-SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 TASKS = ("selection_rate_gap", "tpr_gap", "equalized_odds", "error_rate_gap")
 M2FGB_DATA = "acs_of_eight_columns"
 # What M2FGB's authors bound, at the gaps that they publish.

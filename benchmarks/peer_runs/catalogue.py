@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from data_sets import TABLES, load
+from data_sets import ALL_TABLES, load
 from sklearn.model_selection import cross_val_predict, train_test_split
 
 from .methods import GAP_RULES, NEYMAN_PEARSON, TASKS, Split, parameters, plain, value
@@ -152,7 +152,7 @@ class Data:
     @property
     def tree(self) -> dict[str, int]:
         """Size of the trees."""
-        return TABLES[self.table].tree
+        return ALL_TABLES[self.table].tree
 
     def codes(self) -> Any:
         """Give the groups of the rows numbers from 0 on."""

@@ -352,17 +352,17 @@ class DensityKernel(PairKernel):
 
     .. math:: |\hat k_d(x) - k_d(x)| \le h^2 / 32.
 
-    For margins that span 12 units this is 2e-5. Bins are no wider than 1/32, whatever the margins:
-    gaps without any row beyond 40 units are closed to 40 units, which changes k by 4e-18, and then
-    points are added. Bins are wider only if the rows still span more than 4,096 units.
+    Bins are no wider than 1/64, at which this is 8e-6: gaps without any row beyond 40 units are
+    closed to 40 units, which changes k by 4e-18, and then points are added. Bins are wider only if
+    the rows still span more than 2,048 units.
 
     The parameters are those of :class:`PairKernel`.
 
     Attributes
     ----------
     bins : int
-        Smallest number of points of the grid. Margins of boosters span about 12 units; bins are
-        then 1/42 wide.
+        Smallest number of points of the grid. Margins of boosters span about 12 units, which have
+        769 points.
     """
 
     bins: int = 512
@@ -465,7 +465,7 @@ class DensityKernel(PairKernel):
             )
         position = np.subtract(margin, low, dtype=np.float64)
         span = high - low
-        widest = 1.0 / 32.0
+        widest = 1.0 / 64.0
         if span > widest * (self.bins - 1):
             # Neighbours are at most 40 apart, at which the density is 4e-18 and counts as zero.
             order = np.argsort(position)

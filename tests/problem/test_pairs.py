@@ -53,7 +53,6 @@ def test_density_hessian_is_the_sum_over_all_pairs(weighted, spread):
     margin, cells, weight, coefficients = draw(13, spread=spread, weighted=weighted)
     direction = np.random.default_rng(0).normal(size=margin.size)
     kernel = DensityKernel(cells, weight, N_CELLS)
-    kernel.bins = 2_048  # Of which the error is a square.
     found = kernel.hessian_product(margin, coefficients, direction)
     data = margin, cells, weight, coefficients
     expected = slow_hessian_product(*data, direction, lambda u: density(u) * (1 - 2 * expit(u)))
