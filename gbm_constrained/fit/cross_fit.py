@@ -450,8 +450,8 @@ class Pass:
     grown : tuple of FoldBoosters and EvaluationSet
         The boosters, and the rows that they hold out.
     cost : float
-        Errors of their best decision, with the price of violations, of swings and of curved gaps
-        that thresholds close by chance.
+        Errors of their best decision, with the price of violations, of swings and of gaps that
+        thresholds close by chance.
     needed : float
         Errors of group thresholds on their scores, or of their decisions where all constraints are
         on pair rates; NaN where no thresholds meet the constraints.
@@ -540,7 +540,7 @@ def measure_pass(
     if tightened is not None:  # Errors at the shift that meets the bounds of the guarantee.
         found = ShiftSearch(chosen, asked.cells, asked.compiled).find(penalty=VIOLATION_PRICE)
         cost = found.error if found.is_feasible else found.loss
-    cost += VIOLATION_PRICE * measure_curved_excess(grown, choice)
+    cost += VIOLATION_PRICE * measure_excess(grown, choice)
     if boosters.has_multipliers:
         cost += VIOLATION_PRICE * measure_swing(grown)
     compiled = asked.compiled
@@ -551,15 +551,15 @@ def measure_pass(
     return Pass(grown, cost, needed, float(np.nan_to_num(noise)), prices, asked, misses)
 
 
-def measure_curved_excess(grown: Grown, choice: Choice) -> float:
-    """Measure how much further curved gaps are open by shifts that other folds would have chosen.
+def measure_excess(grown: Grown, choice: Choice) -> float:
+    """Measure how much further gaps are open by shifts that other folds would have chosen.
 
-    A gap of quotients is over the few rows that are selected, so that noise closes it at some
-    threshold of boosters that have not learned to close it.
+    A shift may close a gap on the very rows that have chosen it, by chance. Boosters that have
+    learned to close the gap need no such shift.
     """
     boosters, rows = grown[0], grown[1].credible
     compiled = rows.compiled
-    is_gap = compiled.curves.is_curved & compares_groups(compiled)
+    is_gap = compares_groups(compiled) & ~compiled.has_scores
     if not is_gap.any():
         return 0.0
     margin = boosters.held_margin(choice.rounds)

@@ -14,7 +14,7 @@ from gbm_constrained.metrics import g_mean
 
 X, Y = make_classification(1500, 8, n_informative=4, flip_y=0.1, random_state=0)
 QUIET = {"xgboost": {"verbosity": 0}, "lightgbm": {"verbose": -1}}
-SEX = (X[:, 3] > 0).astype(int)
+SEX = (X[:, 5] > 0).astype(int)
 GAP = [gc.gap(gc.selection_rate(), by="sex") <= 0.01]  # is not done without multipliers
 
 

@@ -20,7 +20,7 @@ from gbm_constrained.fit.cross_fit import (
     AFFORDABLE,
     MOST_SETS,
     START,
-    measure_curved_excess,
+    measure_excess,
     measure_pass,
     measure_swing,
     search_passes,
@@ -63,7 +63,10 @@ def test_swings_count_beyond_sampling_error():
 
 
 def excess_of(rule, precision_of_group, seed=3):
-    """Excess of scores that select both groups alike, and the choice that it is measured by."""
+    """Excess of scores that select both groups alike, and the choice that it is measured by.
+
+    The third is the gap, of precision or false positive rates, at the thresholds of other folds.
+    """
     rng, n = np.random.default_rng(seed), 1200
     group = np.arange(n) % 2
     y = (rng.random(n) < np.array(precision_of_group)[group]).astype(int)
@@ -74,8 +77,9 @@ def excess_of(rule, precision_of_group, seed=3):
     choice = choose_prefix(ScoredRows(held_out, lambda _: margin), Prefixes(1, 1))
     boosters = SimpleNamespace(held_margin=lambda _: margin)
     _, decided = choose_with_room(held_out, margin, choice)
-    gap = np.subtract(*(y[(group == g) & (decided == 1)].mean() for g in (0, 1)))
-    return measure_curved_excess((boosters, held_out), choice), choice, abs(gap)
+    of, given = (decided, y == 0) if "fpr" in str(rule) else (y, decided == 1)
+    gap = np.subtract(*(of[given & (group == g)].mean() for g in (0, 1)))
+    return measure_excess((boosters, held_out), choice), choice, abs(gap)
 
 
 def test_a_gap_of_precision_that_one_threshold_closes_by_chance_has_a_price():
@@ -87,9 +91,15 @@ def test_a_gap_of_precision_that_one_threshold_closes_by_chance_has_a_price():
     assert excess > 0.1
 
 
-def test_gaps_that_are_closed_or_not_curved_have_none():
+def test_a_gap_of_rates_that_one_threshold_closes_by_chance_has_a_price():
+    excess, choice, gap = excess_of(gc.gap(gc.fpr(), by="g") <= 0.0, (0.4, 0.6))
+    assert excess == pytest.approx(gap - choice.violation)
+    assert excess > 0.0
+
+
+def test_gaps_that_are_closed_have_none():
     assert excess_of(gc.gap(gc.precision(), by="g") <= 0.15, (0.5, 0.5))[0] == 0.0
-    assert excess_of(gc.gap(gc.fpr(), by="g") <= 0.01, (0.4, 0.6))[0] == 0.0
+    assert excess_of(gc.gap(gc.fpr(), by="g") <= 0.15, (0.4, 0.6))[0] == 0.0
 
 
 # --- whole fits ---------------------------------------------------------------------------------
