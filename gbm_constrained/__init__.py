@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gbm_constrained.evaluation.assessment import Feasibility as Feasibility
     from gbm_constrained.evaluation.np_roc import np_roc_band as np_roc_band
     from gbm_constrained.evaluation.verdicts import Verdict as Verdict
+    from gbm_constrained.explanations import explain_gap as explain_gap
     from gbm_constrained.fit.callbacks import ConstraintState as ConstraintState
     from gbm_constrained.fit.options import CrossFit as CrossFit
     from gbm_constrained.fit.options import Expected as Expected
@@ -53,8 +54,11 @@ if TYPE_CHECKING:
     from gbm_constrained.linear_model.svm import ConstrainedLinearSVC as ConstrainedLinearSVC
     from gbm_constrained.reporting.audit import Audit as Audit
     from gbm_constrained.reporting.audit import audit as audit
+    from gbm_constrained.reporting.explanation import GapExplanation as GapExplanation
     from gbm_constrained.reporting.scoring import constraint_scorer as constraint_scorer
     from gbm_constrained.reporting.scoring import violations_of as violations_of
+    from gbm_constrained.reporting.segments import Segments as Segments
+    from gbm_constrained.reporting.segments import find_segments as find_segments
     from gbm_constrained.scorers.lightgbm.estimators import (
         ConstrainedLGBMClassifier as ConstrainedLGBMClassifier,
     )
@@ -92,6 +96,7 @@ _PLACES = {
         "evaluation.assessment": ["Feasibility"],
         "evaluation.np_roc": ["np_roc_band"],
         "evaluation.verdicts": ["Verdict"],
+        "explanations": ["explain_gap"],
         "fit.callbacks": ["ConstraintState"],
         "fit.options": [
             "CrossFit",
@@ -107,7 +112,9 @@ _PLACES = {
         "linear_model.svm": ["ConstrainedLinearSVC"],
         "metrics.text": ["format_constraint", "parse_constraint", "parse_constraints"],
         "reporting.audit": ["Audit", "audit"],
+        "reporting.explanation": ["GapExplanation"],
         "reporting.scoring": ["constraint_scorer", "violations_of"],
+        "reporting.segments": ["Segments", "find_segments"],
         "scorers.lightgbm.estimators": ["ConstrainedLGBMClassifier", "ConstrainedLGBMRegressor"],
         "scorers.onnx": ["to_onnx"],
         "scorers.xgboost.estimators": ["ConstrainedXGBClassifier", "ConstrainedXGBRegressor"],

@@ -18,11 +18,13 @@ from gbm_constrained.reporting.plotting.history import (
     MultipliersDisplay,
     SurrogateTargetsDisplay,
 )
+from gbm_constrained.reporting.plotting.parts import GapPartsDisplay
 from gbm_constrained.reporting.plotting.style import COLOURS
 from gbm_constrained.reporting.plotting.tradeoff import (
     ConstraintIntervalsDisplay,
     TradeoffDisplay,
     plot_periods,
+    plot_segments,
     plot_tradeoff,
 )
 
@@ -34,6 +36,7 @@ __all__ = [
     "ClassRecallsDisplay",
     "ConstraintHistoryDisplay",
     "ConstraintIntervalsDisplay",
+    "GapPartsDisplay",
     "GroupConfusionDisplay",
     "GroupROCDisplay",
     "GroupRatesDisplay",
@@ -44,6 +47,7 @@ __all__ = [
     "TradeoffDisplay",
     "plot_np_roc",
     "plot_periods",
+    "plot_segments",
     "plot_threshold_curve",
     "plot_tradeoff",
 ]

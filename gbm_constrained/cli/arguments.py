@@ -42,6 +42,17 @@ def make_parser() -> argparse.ArgumentParser:
         "audit", help="measure constraints on rows that a model has not seen"
     )
     audit.add_argument("model", type=Path, help="a model of XGBoost or LightGBM")
+    audit.add_argument(
+        "--segments",
+        metavar="RATE",
+        help="find groups that nobody named, where a rate such as fpr differs from the rest or a "
+        'constraint such as "fpr <= 0.1" is violated',
+    )
+    audit.add_argument(
+        "--explain",
+        metavar="GAP",
+        help='splits a gap over the features of the model, such as "gap(tpr, by=sex)"',
+    )
     _add_common(audit)
     return parser
 

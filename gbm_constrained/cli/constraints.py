@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,7 +21,11 @@ from gbm_constrained.constraints.base import Constraint, Quotient, Rate
 from gbm_constrained.constraints.checking import check_task, resolve_positive_class
 from gbm_constrained.constraints.comparisons import Grouped
 from gbm_constrained.constraints.rates import error_rate, row_functions_of
-from gbm_constrained.constraints.text import format_constraint, parse_constraints
+from gbm_constrained.constraints.text import (
+    format_constraint,
+    parse_constraint,
+    parse_constraints,
+)
 from gbm_constrained.data.rows import Rows
 from gbm_constrained.data.validation import columns_of
 from gbm_constrained.metrics.reading import read_objective
@@ -52,6 +57,18 @@ def read_language(
     read_objective(objective.get("maximize"), objective.get("minimize"))
     completed = tuple(complete_groups(constraint, options) for constraint in constraints)
     return completed, objective, parse("metric", parse_metric)
+
+
+def read_gap(options: argparse.Namespace) -> tuple[Constraint, ...]:
+    """Parse the gap that an audit explains, with a bound or without; none where none is asked."""
+    text = getattr(options, "explain", None)
+    if text is None:
+        return ()
+    bounded = text if re.search("[<>]=", text) else f"{text} <= 1"
+    try:
+        return (complete_groups(parse_constraint(bounded), options),)
+    except ValueError as error:
+        raise ValueError(f"--explain: {error}") from None
 
 
 def refuse_options_of_classes(options: argparse.Namespace, reason: str) -> None:
@@ -123,7 +140,9 @@ def check_language(
 ) -> None:
     """Refuse constraints and metrics on what the table does not hold."""
     for metric, bound in zip(metrics, bound_metrics(metrics), strict=True):
-        _check_columns(list_columns([bound])[0], f"metric {metric}", "metrics", options, table)
+        _check_columns(
+            list_columns([bound], table)[0], f"metric {metric}", "metrics", options, table
+        )
     for constraint in constraints:
         try:
             text = format_constraint(constraint)
@@ -138,7 +157,7 @@ def check_language(
             raise ValueError(
                 f"--constraint {text} speaks of a further data set, which only Python can give."
             )
-        columns, decisions = list_columns([constraint])
+        columns, decisions = list_columns([constraint], table)
         if None in decisions:
             raise ValueError(
                 f"the constraint {text} of {options.model} speaks of another model, which the "
@@ -189,7 +208,7 @@ def check_measurable(
 
     def try_to_compile(part: LabelledRows) -> None:
         codes = np.searchsorted(labels, part.y)
-        columns = columns_of(part.groups[list_columns(constraints)[0]], codes.size)
+        columns = columns_of(part.groups[list_columns(constraints, part.groups)[0]], codes.size)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # The fit gives the same warnings.
             compile_constraints(constraints, Rows(codes, labels, part.weight, columns, []))

@@ -34,6 +34,7 @@ from gbm_constrained.cli.constraints import (
     find_labels_to_learn,
     find_positive,
     is_regression,
+    read_gap,
     read_language,
     refuse_options_of_classes,
 )
@@ -58,8 +59,10 @@ from gbm_constrained.constraints.base import Constraint
 from gbm_constrained.constraints.checking import check_task
 from gbm_constrained.constraints.rates import row_functions_of
 from gbm_constrained.evaluation.audit import describe_model
+from gbm_constrained.explanations import explain_gap
 from gbm_constrained.fit.options import GROUP_PARAMETERS, read_measurement
 from gbm_constrained.reporting.audit import audit
+from gbm_constrained.reporting.segments import find_segments
 
 ALL_MET, NOT_MET, BAD_INPUT = 0, 1, 2
 
@@ -141,7 +144,7 @@ def run_fit(options: argparse.Namespace) -> int:
         named = f"\npositive: {options.positive or labels[-1]}" if len(labels) == 2 else ""
         learnt = f"labels {labels}{named}"
     say(options, f"{training.size:,} rows to train on, {held_out.size:,} held out; {learnt}")
-    if names := [name for name in list_columns(constraints)[0] if name in X]:
+    if names := [name for name in list_columns(constraints, table)[0] if name in X]:
         listed = ", ".join(names)
         say(options, f"constraints use features: {listed} (--sensitive takes them out)")
     if held_out.size:
@@ -201,7 +204,8 @@ def run_audit(options: argparse.Namespace) -> int:
     constraints = tuple(complete_groups(c, options) for c in model.constraints)
     if not asked and model.objective is not None:
         asked = [model.objective]
-    used = (*(stated or constraints), *bound_metrics(asked))
+    explained = read_gap(options)
+    used = (*(stated or constraints), *bound_metrics(asked), *explained)
     table, rows = read_rows(options, used, predicts_numbers=model.predicts_numbers, model=model)
     labels = _find_labels(options, model, rows.y)
     named, _, metrics = read_language(options, labels)
@@ -210,7 +214,7 @@ def run_audit(options: argparse.Namespace) -> int:
         # The positive class of the training does not matter to other constraints.
         model.positive = find_positive(options, labels)
     metrics = metrics or asked
-    if not constraints and not metrics:
+    if not constraints and not metrics and options.segments is None and not explained:
         raise ValueError(
             f"{options.model} has no constraints with it: give at least one --constraint. "
             f"A --metric is measured without any."
@@ -283,6 +287,20 @@ def _report_audit(
         n_periods=min(5, max(n_times, 2)),
     )
     report = replace(report, provenance=describe_model(model.estimator, model.path))
+    if getattr(options, "segments", None) is not None:
+        beside = rows.groups.drop(columns=X.columns, errors="ignore")
+        found = find_segments(
+            model, X, rows.y, options.segments, sensitive_features=beside,
+            sample_weight=rows.weight, level=options.level,
+        )  # fmt: skip
+        say(options, f"\n{found}")
+        report = replace(report, segments=found.frame)
+    for gap in read_gap(options):
+        parts = explain_gap(
+            model, X, gap, rows.y, sensitive_features=rows.groups, sample_weight=rows.weight,
+            level=options.level,
+        ).parts  # fmt: skip
+        report = replace(report, gap_parts=parts)
     say(options, f"\n{report}")
     if options.html is not None:
         report.to_html(options.html)

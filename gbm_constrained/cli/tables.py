@@ -26,6 +26,7 @@ from sklearn.model_selection import train_test_split
 from gbm_constrained._typing import Codes, Float
 from gbm_constrained.cli.arguments import LIBRARIES, say
 from gbm_constrained.constraints.base import Constraint
+from gbm_constrained.constraints.conditions import columns_named, read_conditions
 from gbm_constrained.constraints.selectors import Column
 from gbm_constrained.data.fit_data import check_targets
 from gbm_constrained.data.splits import Times
@@ -233,9 +234,15 @@ def describe_missing_column(path: Path, table: pd.DataFrame, name: object) -> st
     return f"{path} has no column {name!r}: {remedy}"
 
 
-def list_columns(constraints: Sequence[Constraint]) -> tuple[list[Any], list[Any]]:
-    """List the columns that constraints use, and those of them that hold decisions."""
-    used = [name for constraint in constraints for name in constraint.columns]
+def list_columns(
+    constraints: Sequence[Constraint], table: pd.DataFrame
+) -> tuple[list[Any], list[Any]]:
+    """List the columns that constraints use, and those of them that hold decisions.
+
+    Conditions stand for their columns, unless the table has a column of that very name.
+    """
+    names = (name for constraint in constraints for name in constraint.columns)
+    used = [column for name in names for column in columns_named(name, table.columns)]
     used += [amount.column for constraint in constraints for amount in constraint.amounts]
     decisions = [m.column for constraint in constraints for m in constraint.reference_models]
     return list(dict.fromkeys([*used, *decisions])), list(dict.fromkeys(decisions))
@@ -248,6 +255,8 @@ def find_text_columns(constraints: Sequence[Constraint]) -> set[Any]:
         expression = constraint.expression
         named += zip(expression.columns, expression.reference_group or (), strict=False)
         named += [(c.name, c.value) for c in constraint.selectors if isinstance(c, Column)]
+        conditions = itertools.chain.from_iterable(map(read_conditions, constraint.columns))
+        named += [(c.column, c.value) for c in conditions]
     return {name for name, value in named if isinstance(value, str)}
 
 
@@ -262,7 +271,7 @@ def read_rows(
     path, target = options.data, options.target
     table = read_table(path)
     _check_columns(options, table)
-    used, decisions = list_columns(constraints)
+    used, decisions = list_columns(constraints, table)
     used = [name for name in dict.fromkeys([*options.sensitive, *used]) if name in table]
     features = [] if model is None else model.find_text_columns(table)
     numbers = [

@@ -29,6 +29,7 @@ from gbm_constrained._dataframes import (
 from gbm_constrained._findings import issue_warning
 from gbm_constrained._messages import join_truncated
 from gbm_constrained._typing import Codes, Float
+from gbm_constrained.constraints.conditions import columns_named, read_conditions
 from gbm_constrained.constraints.selectors import (
     MISSING,
     Amount,
@@ -251,6 +252,7 @@ class Rows:
             known = [*self.columns]
             for table in self.features[:1]:
                 known += names_of(table)
+            name = next((c for c in columns_named(name, known) if c not in known), name)
             raise UnavailableError(
                 f"column {name!r} is neither in sensitive_features nor in X: give it "
                 f"{self.remedy}; the columns known are {list(dict.fromkeys(known))}."
@@ -275,17 +277,28 @@ class Rows:
         table = self.features[i] if i < len(self.features) else None
         names = names_of(table)
         if name not in names:
-            return None
+            return self._meets(i, name)
         if name in repeated_names(table):
             raise ValueError(f"X has several columns called {name!r}: rename them.")
         return column_at(table, names.index(name))
 
+    def _meets(self, i: int, text: Hashable) -> NDArray[Any] | None:
+        """Find the rows that meet conditions on columns of a source; None without a column."""
+        found = []
+        for condition in read_conditions(text):
+            values = self._column_of_source(i, condition.column)
+            if values is None:
+                return None
+            found.append(condition.holds(values))
+        return np.all(found, axis=0) if found else None
+
     def has_column(self, source: str, name: Hashable) -> bool:
-        """Whether the rows of a further data set have a column."""
+        """Whether the rows of a further data set have a column, or those of conditions."""
         if self._whole is not None:  # A part of the rows has no features.
             return self._whole[0].has_column(source, name)
         i = 1 + self.sources.index(source)
-        return i < len(self.features) and name in names_of(self.features[i])
+        known = names_of(self.features[i]) if i < len(self.features) else []
+        return set(columns_named(name, known)) <= set(known)
 
 
 def _membership(mask: Mask, rows: Rows) -> Attribute:

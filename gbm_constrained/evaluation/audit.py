@@ -756,6 +756,10 @@ FRAME_COLUMNS = (
 )  # fmt: skip
 GROUP_COLUMNS = ("constraint", "group", "rows", "rate", "low", "high")
 METRIC_COLUMNS = ("model", "metric", "value", "low", "high")
+SEGMENT_COLUMNS = (
+    "segment", "expression", "rows", "share", "value", "rest", "low", "high", "p_value", "overlap",
+)  # fmt: skip
+PART_COLUMNS = ("comparison", "model", "feature", "part", "low", "high")
 MODEL_COLUMNS = ("model", "accuracy", "low", "high", "violation", *VERDICTS)
 
 
@@ -786,6 +790,12 @@ class AuditTables:
         default_factory=lambda: tabulate([], DISPARITY_COLUMNS)
     )
     provenance: Mapping[str, Any] = field(default_factory=dict)  # See `describe_model`.
+    segments: pd.DataFrame = field(  # One row per segment, with SEGMENT_COLUMNS.
+        default_factory=lambda: tabulate([], SEGMENT_COLUMNS)
+    )
+    gap_parts: pd.DataFrame = field(  # One row per model and feature, with PART_COLUMNS.
+        default_factory=lambda: tabulate([], PART_COLUMNS)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -926,18 +936,22 @@ _Measured: TypeAlias = tuple[AuditTables, Rows, Sequence[Constraint], Measure]
 """Tables of an audit, with rows, constraints and the measure that its periods are measured by."""
 
 
-def _measure_classes(
+class ScoredClasses(NamedTuple):
+    """Rows under constraints, and what the constraints need of each classifier."""
+
+    constraints: Sequence[Constraint]
+    cells: Cells
+    compiled: LinearConstraints
+    scored: dict[str, ScoredDecisions]
+
+
+def score_classes(
     models: Mapping[str, Any],
     given: AuditRows,
     checked: Sequence[Constraint],
     positive: Hashable | None,
-    level: float,
-    metrics: Sequence[Metric],
-) -> _Measured:
-    """Measure the decisions of classifiers.
-
-    Accuracy is one more constraint, the last one, so that its interval is computed alike.
-    """
+) -> ScoredClasses:
+    """Ask classifiers about the rows, under constraints and a last one on the accuracy."""
     check_scored(models, checked)
     labels, model = given.check(checked), next(iter(models.values()))
     X, n = given.X, labels.size
@@ -955,24 +969,42 @@ def _measure_classes(
     small_groups = given.find_small_groups(model)
     rows = Rows(codes, classes, weight, columns, [X], small_groups=small_groups)
     stated = (*checked, accuracy() >= 0.0)
-    warning = ("audited rows, ", "")
-    cells, compiled = compile_constraints(stated, rows, warning=warning)
+    cells, compiled = compile_constraints(stated, rows, warning=("audited rows, ", ""))
     remedy = f"{known}: predict must return labels, not scores, and all models the same ones"
     decided = {
         name: encode_labels(answers[name], classes, f"{name}.predict returned", remedy)
         for name in models
     }
-    of_metrics = _measure_metrics(metrics, rows, decided, positive, level)
-    measures = {
-        name: measure_decisions(_score_decisions(each, name, X, decided[name], rows, compiled))
+    scored = {
+        name: _score_decisions(each, name, X, decided[name], rows, compiled)
         for name, each in models.items()
     }
+    return ScoredClasses(checked, cells, compiled, scored)
+
+
+def _measure_classes(
+    models: Mapping[str, Any],
+    given: AuditRows,
+    checked: Sequence[Constraint],
+    positive: Hashable | None,
+    level: float,
+    metrics: Sequence[Metric],
+) -> _Measured:
+    """Measure the decisions of classifiers.
+
+    Accuracy is one more constraint, the last one, so that its interval is computed alike.
+    """
+    checked, cells, compiled, scored = score_classes(models, given, checked, positive)
+    rows, classes, model = cells.rows, cells.classes, next(iter(models.values()))
+    decided = {name: of_model.decided for name, of_model in scored.items()}
+    of_metrics = _measure_metrics(metrics, rows, decided, positive, level)
+    measures = {name: measure_decisions(of_model) for name, of_model in scored.items()}
     tables = _tabulate(cells, compiled, measures, level)
     measure = next(iter(measures.values()))
     disparities = tables.disparities
     selected = positive if positive is not None or classes.size > 2 else classes[1]
     if selected is not None and find_groupings(compiled):
-        score = score_of_selection(model, tables.model, X, classes, n, selected)
+        score = score_of_selection(model, tables.model, given.X, classes, len(rows), selected)
         found = list_disparities(rows, compiled, decided[tables.model], selected, score, level)
         disparities = tabulate(found, DISPARITY_COLUMNS)
     tables = replace(
@@ -984,22 +1016,11 @@ def _measure_classes(
     return tables, rows, checked, measure
 
 
-def _measure_numbers(
-    models: Mapping[str, Any], given: AuditRows, checked: Sequence[Constraint], level: float
-) -> _Measured:
-    """Measure the predictions of regressors."""
+def predict_numbers(
+    models: Mapping[str, Any], given: AuditRows, checked: Sequence[Constraint]
+) -> tuple[PredictedRows, dict[str, Float]]:
+    """Ask regressors about the rows, under constraints and a last one that gives R^2."""
     targets = check_targets(given.check(checked))
-    weight = validation.check_weight(given.sample_weight, targets.size)
-    columns = validation.columns_of(given.sensitive_features, targets.size)
-    small_groups = given.find_small_groups(next(iter(models.values())))
-
-    def encode(constraints: Sequence[Constraint]) -> Rows:
-        """Encode the rows; row functions of the constraints stand in the place of classes."""
-        functions = np.array([function.key for function in row_functions_of(constraints)])
-        codes = np.zeros(targets.size, dtype=np.intp)
-        return Rows(codes, functions, weight, columns, [given.X], small_groups=small_groups)
-
-    stated = (*checked, mean_loss("squared") >= 0.0)  # The last one gives R^2.
     predictions = {}
     for name, each in models.items():
         _check_predicts(each, "regressor", "numbers")
@@ -1009,14 +1030,35 @@ def _measure_numbers(
                 f"{name}.predict returned {found.size} predictions for {targets.size} rows."
             )
         predictions[name] = found
-    warning = ("audited rows, ", "")
-    cells, compiled = compile_constraints(stated, encode(stated), warning=warning)
-    rows = PredictedRows(cells, compiled, "", targets, RegressionObjective("squared"))
+    stated = (*checked, mean_loss("squared") >= 0.0)
+    rows = _encode_numbers(given, stated, targets.size, next(iter(models.values())))
+    cells, compiled = compile_constraints(stated, rows, warning=("audited rows, ", ""))
+    return PredictedRows(cells, compiled, "", targets, RegressionObjective("squared")), predictions
+
+
+def _encode_numbers(
+    given: AuditRows, constraints: Sequence[Constraint], n: int, model: Any
+) -> Rows:
+    """Encode the rows; row functions of the constraints stand in the place of classes."""
+    functions = np.array([function.key for function in row_functions_of(constraints)])
+    weight = validation.check_weight(given.sample_weight, n)
+    columns = validation.columns_of(given.sensitive_features, n)
+    small_groups, codes = given.find_small_groups(model), np.zeros(n, dtype=np.intp)
+    return Rows(codes, functions, weight, columns, [given.X], small_groups=small_groups)
+
+
+def _measure_numbers(
+    models: Mapping[str, Any], given: AuditRows, checked: Sequence[Constraint], level: float
+) -> _Measured:
+    """Measure the predictions of regressors."""
+    rows, predictions = predict_numbers(models, given, checked)
+    cells, compiled, targets = rows.cells, rows.compiled, rows.targets
     measures = {name: measure_predictions(rows, score) for name, score in predictions.items()}
     tables = _tabulate(cells, compiled, measures, level, rows.lagrangian.rows.scale)
     base_rates = pd.DataFrame(list_base_rates(cells.rows, compiled, targets))
     tables = replace(tables, classes=(), quality="R^2", base_rates=set_column_types(base_rates))
-    return tables, encode(checked), checked, next(iter(measures.values()))
+    of_checked = _encode_numbers(given, checked, targets.size, next(iter(models.values())))
+    return tables, of_checked, checked, next(iter(measures.values()))
 
 
 def _measure_metrics(
@@ -1126,7 +1168,10 @@ def tabulate(records: Sequence[Any], columns: Sequence[str]) -> pd.DataFrame:
 
 def set_column_types(frame: pd.DataFrame) -> pd.DataFrame:
     """Set the types of the columns of a table, which do not depend on its rows."""
-    texts = ("constraint", "sense", "verdict", "detail", "group", "model", "metric", "reference")
+    texts = (
+        "constraint", "sense", "verdict", "detail", "group", "model", "metric", "reference",
+        "segment", "expression", "comparison", "feature",
+    )  # fmt: skip
     for name in frame.columns:
         if name in ("satisfied", "drifts"):
             frame[name] = frame[name].astype("boolean")

@@ -23,6 +23,7 @@ import json
 import math
 import os
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,7 +34,10 @@ from gbm_constrained._findings import Finding
 from gbm_constrained.decision.evaluation_set import Estimate
 from gbm_constrained.evaluation import audit as tables
 from gbm_constrained.evaluation.disparities import DISPARITY_COLUMNS
+from gbm_constrained.evaluation.segments import measure_again
 from gbm_constrained.evaluation.verdicts import findings_of_audit
+from gbm_constrained.reporting.explanation import GapExplanation
+from gbm_constrained.reporting.segments import Segments
 
 __all__ = ["Audit", "audit"]
 
@@ -93,6 +97,12 @@ class Audit(tables.AuditTables):
         adverse impact ratio ``air`` and its interval, and the standardised mean difference
         ``smd`` of scores (see :mod:`gbm_constrained.evaluation.disparities`). Empty of regressors,
         and of several classes without `positive`.
+    segments : DataFrame
+        One row per segment that was given, as in :attr:`gbm_constrained.Segments.frame`, measured
+        on these rows.
+    gap_parts : DataFrame
+        Parts of the features in the gap that was explained, as in
+        :attr:`gbm_constrained.GapExplanation.parts`.
     provenance : dict
         ``date`` of the audit, ``versions`` of the libraries, ``parameters`` of the model that
         differ from the defaults, the ``defaults`` that stay, and the ``file`` of the model where
@@ -149,6 +159,8 @@ class Audit(tables.AuditTables):
             "periods": self.periods.to_dict("records"),
             "base_rates": self.base_rates.to_dict("records"),
             "disparities": self.disparities.to_dict("records"),
+            "segments": self.segments.to_dict("records"),
+            "gap_parts": self.gap_parts.to_dict("records"),
             "provenance": self.provenance,
         }
         return json.dumps(_to_plain(content), indent=indent, allow_nan=False, ensure_ascii=False)
@@ -188,6 +200,8 @@ class Audit(tables.AuditTables):
                 "periods": tables.PERIOD_COLUMNS,
                 "base_rates": tuple(rates),
                 "disparities": DISPARITY_COLUMNS,
+                "segments": tables.SEGMENT_COLUMNS,
+                "gap_parts": tables.PART_COLUMNS,
             }.items()
         }
         history = None
@@ -252,7 +266,8 @@ class Audit(tables.AuditTables):
         of_period = ["constraint", "period", "last", "rows", "value", "low", "high"]
         for table in (
             self.frame[of_constraint], self.groups, self.disparities[of_group],
-            self.metrics, self.periods[of_period],
+            self.metrics, self.periods[of_period], self.segments.drop(columns="expression"),
+            self.gap_parts,
         ):  # fmt: skip
             if len(table):
                 lines += ["", table.to_string(index=False, float_format="{:.4f}".format)]
@@ -279,6 +294,8 @@ def audit(
     time: Any = None,
     n_periods: int = 5,
     grouping: Literal["model", "rows"] = "model",
+    segments: Segments | None = None,
+    explanation: GapExplanation | None = None,
 ) -> Audit:
     """Measure constraints on the decisions or predictions of any fitted model, on held-out rows.
 
@@ -324,6 +341,10 @@ def audit(
         What says which groups a constraint with ``small_groups="merge"`` or ``"drop"`` compares:
         the fit of `model`, where it was fitted under the constraint, or the audited rows by their
         `min_group_size`. A batch of few rows then keeps the groups of the fit by name.
+    segments : Segments, default=None
+        What :func:`gbm_constrained.find_segments` found on other rows, to be measured on these.
+    explanation : GapExplanation, default=None
+        What :func:`gbm_constrained.explain_gap` returned for these rows, for a section of its own.
 
     Returns
     -------
@@ -356,6 +377,18 @@ def audit(
     measured = tables.measure_model(
         model, rows, constraints, positive=positive, level=level, others=others, metrics=metrics
     )
+    if segments is not None:
+        if not isinstance(segments, Segments):
+            raise TypeError(
+                f"segments must be what find_segments returned, got {segments!r}: conditions of "
+                f"your own go into by=... of a constraint."
+            )
+        again = measure_again(model, rows, segments, positive, level)
+        measured = replace(measured, segments=again)
+    if explanation is not None:
+        if not isinstance(explanation, GapExplanation):
+            raise TypeError(f"explanation must be what explain_gap returned, got {explanation!r}.")
+        measured = replace(measured, gap_parts=explanation.parts)
     return Audit(**vars(measured))
 
 

@@ -19,11 +19,13 @@ import pandas as pd
 from gbm_constrained._optional import import_optional
 from gbm_constrained.evaluation.audit import VERDICTS
 from gbm_constrained.reporting.plotting.history import ConstraintHistoryDisplay, MultipliersDisplay
+from gbm_constrained.reporting.plotting.parts import GapPartsDisplay
 from gbm_constrained.reporting.plotting.style import COLOURS, TEXT_COLOURS, literal, shorten
 from gbm_constrained.reporting.plotting.tradeoff import (
     ConstraintIntervalsDisplay,
     TradeoffDisplay,
     plot_periods,
+    plot_segments,
 )
 
 # Colours of matplotlib, and the variables of the style sheet that replace them.
@@ -46,8 +48,8 @@ SYMBOLS: dict[str, str] = {
 def audit_figures(audit: Any) -> dict[str, str]:
     """Draw the figures of an audit as ``<svg>`` elements.
 
-    The keys are ``intervals``, ``periods``, ``tradeoff``, ``values`` and ``multipliers``, where
-    data exist.
+    The keys are ``intervals``, ``periods``, ``segments``, ``gap_parts``, ``tradeoff``,
+    ``values`` and ``multipliers``, where data exist.
     """
     import_optional("matplotlib.figure", "Pages", "report")
     figures = {}
@@ -71,6 +73,26 @@ def audit_figures(audit: Any) -> dict[str, str]:
             "; ".join(
                 f"{name}: {', '.join(f'{value:.4f}' for value in part['value'])}"
                 for name, part in shown.groupby("constraint", sort=False)
+            ),
+        )
+    if len(audit.segments):
+        figures["segments"] = inline_svg(
+            lambda ax: plot_segments(audit.segments, ax),
+            0.5 + 0.6 * len(audit.segments),
+            "Values of segments and of the rest of the rows",
+            "; ".join(
+                f"{r['segment']}: {r['value']:.4f}, rest {r['rest']:.4f}"
+                for r in audit.segments.to_dict("records")
+            ),
+        )
+    if len(audit.gap_parts):
+        figures["gap_parts"] = inline_svg(
+            lambda ax: GapPartsDisplay(audit.gap_parts).plot(ax),
+            1.2 + 0.32 * min(audit.gap_parts["feature"].nunique(), 13),
+            "Parts of the features in a gap",
+            "; ".join(
+                f"{r['model']}, {r['feature']}: {r['part']:+.4f}"
+                for r in audit.gap_parts.to_dict("records")
             ),
         )
     if len(audit.frame) and np.isfinite(audit.models["violation"]).sum() > 1:

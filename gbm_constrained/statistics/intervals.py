@@ -704,16 +704,14 @@ class MeanIntervals(SampledIntervals):
                     inside = inside & group.holds(view)
                 yield k, a, term, view, inside, cells.select(view, term.where)
 
-    def influence(self, j: int) -> Float:
-        """Compute each row's part in the random errors of a constraint's functionals.
+    def row_terms(self, j: int) -> Iterator[tuple[int, float, Float, Float]]:
+        """List the terms of a constraint's functionals, row by row.
 
-        A weighted mean e over rows i has the linearised error ``sum w_i (e_i - e) / sum w_i``.
-        Amounts are parts of the weights, and of costs parts of what is averaged. The result has
-        shape (n_samples, n_functionals).
+        Each has the position of the functional, the coefficient, and (n_samples,) each the weights
+        of rows in the mean, zero outside of its base set, and what is averaged.
         """
-        cells, span = self.cells, self.compiled.spans[j]
+        cells = self.cells
         weight = np.ones(len(cells.rows)) if cells.rows.weight is None else cells.rows.weight
-        result = np.zeros((len(cells.rows), span.stop - span.start))
         for k, a, term, view, inside, counted in self._terms(j):
             w = weight if term.event.kind == "cost" else view.weigh(weight)
             w = w * inside[view.small_codes]
@@ -725,8 +723,18 @@ class MeanIntervals(SampledIntervals):
             else:
                 values = term.event.cost(cells.levels_of(view))[view.small_codes, self.decided]
             event = np.where(counted[view.small_codes], values, 0.0)
-            if term.event.kind == "cost":
-                event = view.weigh(event)
+            yield k, a, w, view.weigh(event) if term.event.kind == "cost" else event
+
+    def influence(self, j: int) -> Float:
+        """Compute each row's part in the random errors of a constraint's functionals.
+
+        A weighted mean e over rows i has the linearised error ``sum w_i (e_i - e) / sum w_i``.
+        Amounts are parts of the weights, and of costs parts of what is averaged. The result has
+        shape (n_samples, n_functionals).
+        """
+        cells, span = self.cells, self.compiled.spans[j]
+        result = np.zeros((len(cells.rows), span.stop - span.start))
+        for k, a, w, event in self.row_terms(j):
             total, of_events = w.sum(), w @ event
             if not cells.communicator.holds_all_rows:
                 total, of_events = sum_over_machines(np.sum, [w, w * event], cells.communicator)

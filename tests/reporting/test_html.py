@@ -311,7 +311,7 @@ def test_json_round_trips(full, page):
     assert list(content) == [
         "format", "model", "headline", "n_rows", "level", "weighted", "classes", "accuracy",
         "quality", "constraints", "groups", "models", "history", "metrics", "periods",
-        "base_rates", "disparities", "provenance",
+        "base_rates", "disparities", "segments", "gap_parts", "provenance",
     ]  # fmt: skip
     assert list(content["constraints"][0]) == [
         "constraint", "sense", "bound", "value", "low", "high", "rows", "satisfied", "verdict",

@@ -131,7 +131,7 @@ class GroupRatesDisplay(style.Display):
                     f'each(fpr(), by="sex").'
                 )
             constraint = grouped[0]
-        comparison = _comparison_of(constraint)
+        comparison = comparison_of(constraint)
         expression = comparison.expression
         measured = [comparison]
         drawn = [constraint] if isinstance(constraint, Constraint) else []
@@ -187,7 +187,7 @@ class GroupRatesDisplay(style.Display):
         true, decided = validation.labels_and_decisions(y_true, y_pred)
         given = {"sensitive_features": sensitive_features, "sample_weight": sample_weight}
         validation.check_alignment({"y_true": y_true, "y_pred": y_pred, **given})
-        compared = _comparison_of(constraint)
+        compared = comparison_of(constraint)
         if compared.is_of_scores:
             raise TypeError(
                 f"{compared.expression} needs probabilities or scores, which decisions do not "
@@ -239,7 +239,7 @@ class GroupRatesDisplay(style.Display):
         return self
 
 
-def _comparison_of(given: Any) -> Any:
+def comparison_of(given: Any) -> Any:
     """Find the constraint to measure; a comparison without a bound gets one that always holds."""
     expression = given.expression if isinstance(given, Constraint) else given
     if not getattr(expression, "compares_groups", False):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import textwrap
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -458,4 +459,42 @@ def plot_periods(frame: pd.DataFrame, ax: Any = None) -> Any:
         ax, "end of the period", "value" + style.find_unit(str(name) for name, _ in parts)
     )
     style.legend_above(ax, handles)
+    return ax
+
+
+def plot_segments(frame: pd.DataFrame, ax: Any = None) -> Any:
+    """Draw the value of each segment with its interval, and that of the rest of the rows.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        One row per segment, as ``frame`` of :class:`gbm_constrained.Segments` or ``segments`` of
+        :class:`gbm_constrained.Audit`: ``segment``, ``rows``, ``value``, ``rest``, ``low`` and
+        ``high``.
+    ax : matplotlib Axes, default=None
+        Axes to draw into; a new figure by default.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes.
+
+    Raises
+    ------
+    ValueError
+        If `frame` has no segment, or lacks a column.
+    """
+    style.check_columns(frame, "segment", "rows", "value", "rest", "low", "high")
+    if frame.empty:
+        raise ValueError("frame holds no segment: find_segments reports those that hold up.")
+    ax, at = style.get_axes(ax, (7.2, 1.0 + 0.6 * len(frame))), np.arange(len(frame))[::-1]
+    style.draw_rates(ax, at, frame, "value", *style.colour_and_marker(1), label="segment")
+    rest = {"linestyle": "none", "marker": "o", "markerfacecolor": "none", "color": style.GREY}
+    ax.plot(frame["rest"], at, label="rest of the rows", **rest)
+    names = style.name_rows(frame["segment"], frame["rows"])
+    lines = [textwrap.fill(name, 40, max_lines=3, placeholder=" ...") for name in names]
+    ax.set_yticks(at, lines, fontsize="small")
+    ax.set_ylim(-0.6, len(frame) - 0.4)
+    style.legend_above(ax)
+    style.finish_axes(ax, "value", "")
     return ax

@@ -29,6 +29,7 @@ from typing import Any
 
 import lightgbm as lgb
 import numpy as np
+from scipy import sparse
 
 from gbm_constrained._typing import Array, Codes, Float
 from gbm_constrained.decision.regression import Affine
@@ -388,6 +389,48 @@ def score_round(model: lgb.LGBMClassifier, X: Any, t: int) -> Array:
     table = np.asarray(X) if isinstance(X, list) else X
     found = model.booster_.predict(table, raw_score=True, start_iteration=t, num_iteration=1)
     return np.asarray(found)
+
+
+def contributions(booster: lgb.Booster, X: Any, *, tree_shap: bool) -> tuple[Float, Array]:
+    """Compute the contributions of the features to the score of each row, and the score.
+
+    LightGBM has TreeSHAP alone. The others add up how the value of a tree's node changes along the
+    path of a row (Saabas, "Interpreting random forests", 2014), which is one vector for each leaf.
+
+    Returns
+    -------
+    tuple of ndarray
+        Contributions (n_samples, n_features + 1), with a constant as the last one, and scores.
+    """
+    table = np.asarray(X) if isinstance(X, list) else X
+    score = np.asarray(booster.predict(table, raw_score=True))
+    if tree_shap:
+        return np.asarray(booster.predict(table, pred_contrib=True), dtype=np.float64), score
+    n_features, trees = booster.num_feature(), booster.dump_model()["tree_info"]
+    of_leaves, starts = [], [0]
+    for tree in trees[: best_iteration(booster)]:
+        root = tree["tree_structure"]
+        found = np.zeros((tree["num_leaves"], n_features + 1))
+        below = [(root, np.zeros(n_features + 1))]
+        below[0][1][-1] = root.get("internal_value", root.get("leaf_value"))
+        while below:
+            node, gained = below.pop()
+            if "left_child" not in node:
+                found[node.get("leaf_index", 0)] = gained
+                continue
+            for child in (node["left_child"], node["right_child"]):
+                moved = gained.copy()
+                value = child.get("internal_value", child.get("leaf_value"))
+                moved[node["split_feature"]] += value - node["internal_value"]
+                below.append((child, moved))
+        of_leaves.append(found)
+        starts.append(starts[-1] + len(found))
+    leaves = np.asarray(booster.predict(table, pred_leaf=True)).reshape(-1, len(of_leaves))
+    n_samples, n_trees = leaves.shape
+    columns = (leaves.astype(np.intp) + starts[:-1]).ravel()
+    ends = np.arange(n_samples + 1) * n_trees
+    indicators = sparse.csr_array((np.ones(columns.size), columns, ends), (n_samples, starts[-1]))
+    return np.asarray(indicators @ np.vstack(of_leaves)), score
 
 
 def read_leaves(booster: lgb.Booster) -> list[list[float]]:

@@ -372,6 +372,17 @@ def _leaves_of(tree: dict[str, Any]) -> Codes:
     return np.flatnonzero(np.asarray(tree["left_children"]) == -1)
 
 
+def contributions(model: xgb.XGBModel, X: Any, *, tree_shap: bool) -> tuple[Float, Array]:
+    """Compute the contributions of the features to the score of each row, and the score.
+
+    Contributions have shape (n_samples, n_features + 1), with a constant as the last one.
+    """
+    rows = xgb.DMatrix(X, missing=model.missing, enable_categorical=True, nthread=model.n_jobs)
+    booster = best_rounds(model.get_booster())
+    found = booster.predict(rows, pred_contribs=True, approx_contribs=not tree_shap)
+    return np.asarray(found, dtype=np.float64), booster.predict(rows, output_margin=True)
+
+
 def read_leaves(booster: xgb.Booster) -> list[Array]:
     """Read the values of the leaves of each tree, up to the best iteration."""
     trees = forest_of(read_model(best_rounds(booster)))["trees"]
