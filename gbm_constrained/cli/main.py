@@ -189,10 +189,11 @@ def run_audit(options: argparse.Namespace) -> int:
     check_input("MODEL", options.model)
     check_input("DATA", options.data)
     _check_options(options)
-    if options.positive is not None and not (options.constraint or options.metric):
+    names_rates = options.constraint or options.metric or options.segments or options.explain
+    if options.positive is not None and not names_rates:
         raise ValueError(
-            "--positive is for --constraint and --metric: the constraints of a model name "
-            "their labels."
+            "--positive is for --constraint, --metric, --segments and --explain: the constraints "
+            "of a model name their labels."
         )
     model = open_model(options.model)
     if model.predicts_numbers:
@@ -293,7 +294,7 @@ def _report_audit(
             model, X, rows.y, options.segments, sensitive_features=beside,
             sample_weight=rows.weight, level=options.level,
         )  # fmt: skip
-        say(options, f"\n{found}")
+        say(options, f"\n{str(found).splitlines()[0]}")  # The audit has their table.
         report = replace(report, segments=found.frame)
     for gap in read_gap(options):
         parts = explain_gap(

@@ -31,3 +31,14 @@ def test_an_audit_explains_a_gap(run, library, text):
 def test_what_is_no_gap_is_refused(run, text):
     run.fit("lightgbm", "--constraint=selection_rate <= 0.5")
     assert run.audit("lightgbm", f"--explain={text}").code == 2
+
+
+def test_the_positive_class_is_that_of_the_option(run):
+    """Also without constraints on the command line, whose labels would be named otherwise."""
+    run.fit("xgboost", "--constraint=selection_rate <= 0.5")
+    texts = {}
+    for label in ("<=50K", ">50K"):
+        done = run.audit("xgboost", f"--positive={label}", "--explain=gap(tpr, by=sex)")
+        texts[label] = done.out
+        assert f"tpr({label!r}): sex=" in done.out or (label == ">50K" and "tpr: sex=" in done.out)
+    assert texts["<=50K"] != texts[">50K"]
