@@ -16,7 +16,7 @@ __all__ = ["GapExplanation"]
 class GapExplanation:
     """A gap between two groups, split over the features; see :func:`gbm_constrained.explain_gap`.
 
-    Attributes
+    Parameters
     ----------
     parts : DataFrame
         One row for each model and feature, largest first: the ``comparison``, ``model``,
@@ -40,5 +40,13 @@ class GapExplanation:
         return f"{self.comparison}\n{shown}"
 
     def plot(self, ax: Any = None, *, most: int = 12) -> GapPartsDisplay:
-        """Draw one bar for each feature, with its interval, and the models beside each other."""
+        """Draw one bar for each feature, with its interval, and the models beside each other.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Axes to draw into; a new figure by default.
+        most : int, default=12
+            Features that are drawn, those of the largest parts of any model.
+        """
         return GapPartsDisplay(self.parts).plot(ax, most=most)
