@@ -44,7 +44,7 @@ import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import xgboost as xgb
-from scipy import stats
+from scipy import special, stats
 
 from gbm_constrained._dataframes import names_of
 from gbm_constrained._typing import Codes, Float
@@ -383,8 +383,8 @@ def _score_classes(model: Any, X: Any, selected: Any, of: Quantity, *, tree_shap
     """Score rows of two classes, whose decisions are a threshold on the scores."""
     names, contributions, score = _contribute(model, X, tree_shap=tree_shap)
     if of != "rate":
-        probability = 1.0 / (1.0 + np.exp(-score))
         if of == "probability":
+            probability = special.expit(score)
             slope = probability * (1.0 - probability)
             return _Scored(names, contributions, score, probability, slope)
         return _Scored(names, contributions, score, score, np.ones_like(score))
