@@ -104,6 +104,23 @@ class Problem:
         return rules
 
 
+def state_ratios(compiled, violations, functionals, n_rows):
+    """Violations, (m,), of which those of ratios are the bound less the ratio.
+
+    Where all groups have fewer decisions than 20 among `n_rows`, they are the bound.
+    """
+    found = violations.copy()
+    for r, owner in enumerate(compiled.owner):
+        constraint = compiled.constraints[owner]
+        if str(constraint).startswith("ratio("):
+            entries = compiled.R[[r]]
+            (divisor,) = functionals[entries.indices[entries.data > 0.0]]
+            span = compiled.spans[owner]
+            is_few = np.nanmax(functionals[span]) * n_rows < 20.0 - 1e-9
+            found[r] = constraint.bound if is_few else violations[r] / divisor
+    return found
+
+
 def measured(problem, cells, compiled, shift, bounds=None):
     """Error, largest violation and functionals of shifted scores, by the solver's own means."""
     lagrangian = Lagrangian(problem.y, cells, compiled, weight=problem.weight)
@@ -111,6 +128,9 @@ def measured(problem, cells, compiled, shift, bounds=None):
     violations = compiled.violations(statistics)
     if bounds is not None:
         violations = compiled.rates(statistics) - bounds
+    n_rows = problem.n if problem.sizes is None else problem.sizes[0]
+    functionals = compiled.functionals(statistics)
+    violations = state_ratios(compiled, violations, functionals, n_rows)
     excess = max(0.0, violations.max(initial=0.0))
     labelled = problem.y >= 0
     weight = cells.class_weight[problem.y] * labelled
@@ -119,5 +139,5 @@ def measured(problem, cells, compiled, shift, bounds=None):
     return (
         weight @ wrong / weight.sum(),
         excess if excess > 1e-12 else 0.0,
-        compiled.functionals(statistics),
+        functionals,
     )

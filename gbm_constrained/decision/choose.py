@@ -4,7 +4,8 @@ Every candidate c, be it the plain model, a model under multipliers or one of th
 decision, is measured once on rows that it has not seen: its objective :math:`o_c`, which is to be
 small, and its violation :math:`v_{cj}` of each row j of constraints, whose standard error is
 :math:`s_{cj}`. Comparisons of groups are measured by credible rates
-(:mod:`gbm_constrained.problem.linear_constraints`). With the weights :math:`w_j` of violations
+(:mod:`gbm_constrained.problem.linear_constraints`), and ratios by their distance to the bound
+(:mod:`gbm_constrained.decision.violations`). With the weights :math:`w_j` of violations
 and their price :math:`\pi`, the merit of a candidate is
 
 .. math:: J_c = o_c + \pi \max_j w_j \max(v_{cj}, 0) .
@@ -466,7 +467,8 @@ def _choose_offsets(
     compiled = rows.compiled
     decisions = rows.decisions(shift_scores(margin, common.shift))
     error = rows.error(decisions)
-    violation = float(rows.violations(margin, rows.counts(decisions)).max(initial=0.0))
+    violations = rows.violations_as_stated(margin, rows.counts(decisions))
+    violation = float(violations.max(initial=0.0))
     loss = error + VIOLATION_PRICE * max(violation, 0.0)
     common = replace(common, loss=loss, offsets=replace(groups, values=0.0 * groups.values))
     # Rows of no group keep the model's own threshold, where no common one does what is asked.

@@ -16,6 +16,7 @@ from gbm_constrained.constraints.base import ROUNDING
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.histograms import ThresholdCandidates, list_thresholds
 from gbm_constrained.decision.rules import Choice, Margins, Scores
+from gbm_constrained.decision.violations import restate_ratios
 from gbm_constrained.problem.lagrangian import Lagrangian
 from gbm_constrained.problem.linear_constraints import LinearConstraints
 from gbm_constrained.problem.pairs import pair_table
@@ -177,6 +178,17 @@ class EvaluationSet:
         """Compute left-hand minus right-hand side of each row of constraints."""
         functionals = np.nan_to_num(self.functionals(margin, counts))
         return self.compiled.rows_of(functionals) - self.compiled.b
+
+    def violations_as_stated(
+        self, margin: Array, counts: CellCounts | None = None, room: Float | float = 0.0
+    ) -> Float:
+        """Compute violations of which those of ratios are in units of the ratio, (m,).
+
+        Right-hand sides have the `room` more.
+        """
+        functionals = np.nan_to_num(self.functionals(margin, counts))
+        violations = self.compiled.rows_of(functionals) - self.compiled.b - room
+        return restate_ratios(self.compiled, self.cells, violations, functionals)
 
     def error(self, decisions: Codes) -> float:
         """Compute the share of the labelled rows of the objective that is decided wrongly.

@@ -58,6 +58,7 @@ from gbm_constrained.decision.violations import (
     best_of,
     keep_least,
     measure_parts,
+    restate_ratios,
 )
 from gbm_constrained.problem.linear_constraints import LinearConstraints, solve_linear_programme
 
@@ -476,7 +477,9 @@ class ShiftSearch:
             return found
         penalised = largest if self.classes is None else total
         if self.levels.are_several:
-            penalised = float(self.levels.price_rows(found.excess(compiled, merits.bounds)))
+            excess = found.excess(compiled, merits.bounds)
+            stated = restate_ratios(compiled, self.cells, excess, functionals)
+            penalised = float(self.levels.price_rows(stated))
         return replace(found, loss=error + penalty * penalised)
 
     def _find_threshold(

@@ -10,6 +10,11 @@ A comparison of groups that only a costly threshold would meet is violated: one 
 gap by deciding nearly all rows alike. So a penalised violation need not be smallest. It may be as
 large as where error and penalised violation are smallest together, and a standard error larger.
 
+A bound k on the ratio of two rates is the linear row :math:`k f_j - f_i \le 0`. The smaller the
+rates, the less it is violated, whatever their ratio is, so that a threshold that selects hardly
+anybody would do. Violations are therefore divided by :math:`f_j`, which gives k less the ratio.
+Where the rate of no group is that of :data:`MIN_ROWS` decisions among all rows, it is k.
+
 With calibrated probabilities :math:`p` of the scores :math:`x`, the rates of randomised decisions
 fill a convex set. The least violation over this set,
 
@@ -30,12 +35,14 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
+from gbm_constrained.constraints.comparisons import Ratio
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.histograms import Candidates, DecisionFunctionals
 from gbm_constrained.decision.rules import calibrate_scores, decide_by_costs, probabilities_of
@@ -55,10 +62,75 @@ MIN_ROWS = 20  # Rows to assess a rate: below, one row moves it by 0.05 and more
 _Part: TypeAlias = Callable[..., Float]
 
 
+@dataclass(frozen=True, eq=False)
+class BoundedRatio:
+    """The rows of constraints that bound one ratio of rates, multiplied by a rate.
+
+    Attributes
+    ----------
+    rows : ndarray of int of shape (n_pairs,)
+        Positions of the rows.
+    divisors : ndarray of int of shape (n_pairs,)
+        Functional that the ratio of each row divides by.
+    rates : ndarray of int of shape (n_groups,)
+        Functionals of all groups.
+    bound : float
+        Smallest ratio that is allowed.
+    least : float
+        Rate that some group reaches, unless decisions are too few. Zero with a slack.
+    """
+
+    rows: Codes
+    divisors: Codes
+    rates: Codes
+    bound: float
+    least: float
+
+    @classmethod
+    def list_all(cls, compiled: LinearConstraints, cells: Cells) -> list[BoundedRatio]:
+        """List the ratios that decisions change."""
+        found, kept = list[BoundedRatio](), compiled.is_known & ~compiled.has_scores
+        for j, constraint in enumerate(compiled.constraints):
+            rows = np.flatnonzero(kept & (compiled.owner == j))
+            if (
+                not isinstance(constraint.expression, Ratio)
+                or not constraint.bound
+                or not rows.size
+            ):
+                continue
+            entries, inside = compiled.R[rows].tocoo(), np.zeros(len(cells), dtype=bool)
+            for part in chain.from_iterable(p or () for p in compiled.parts[compiled.spans[j]]):
+                inside[part.cells] = True
+            n_rows = max(float(cells.weighted_count[inside].sum()), 1.0)
+            least = 0.0 if constraint.expression.slack else (1.0 - ROUNDING) * MIN_ROWS / n_rows
+            divisors, rates = entries.col[entries.data > 0.0], np.unique(entries.col)
+            found.append(cls(rows, divisors, rates, constraint.bound, least))
+        return found
+
+    def divide(self, over: Float, divisor: Float, largest: Float, weight: float = 1.0) -> Float:
+        """Divide what the rows exceed their bounds by; `largest` is the rate of some group."""
+        found = np.divide(over, divisor, out=np.minimum(over, 0.0), where=divisor > ROUNDING)
+        is_few = (largest < self.least) & np.isfinite(over)
+        return np.where(is_few, weight * self.bound, found)
+
+
+def restate_ratios(
+    compiled: LinearConstraints, cells: Cells, violations: Float, functionals: Float
+) -> Float:
+    """Give violations, (m,), of which those of ratios are in units of the ratio."""
+    found = violations.copy()
+    for ratio in BoundedRatio.list_all(compiled, cells):
+        largest = functionals[ratio.rates].max()
+        over, divisor = violations[ratio.rows], functionals[ratio.divisors]
+        found[ratio.rows] = ratio.divide(over, divisor, largest)
+    return found
+
+
 class ErrorAndViolations:
     """Errors and violations of decisions on some rows, for given right-hand sides.
 
-    Violations are multiplied by the weights of their constraints.
+    Violations are multiplied by the weights of their constraints. Those of ratios are in units of
+    the ratio.
     """
 
     def __init__(self, cells: Cells, compiled: LinearConstraints, right: Float) -> None:
@@ -70,7 +142,9 @@ class ErrorAndViolations:
         self._rows = scale_rows(compiled.R[kept], self._weights)
         self._used = np.unique(self._rows.indices)
         self._is_curved = compiled.curves.is_curved[kept]
-        self._takes_rows = kept.size <= self._used.size and not self._is_curved.any()
+        self._ratios = BoundedRatio.list_all(compiled, cells)
+        is_straight = not self._is_curved.any() and not self._ratios
+        self._takes_rows = kept.size <= self._used.size and is_straight
         rows = compiled.U[self._used]
         if self._takes_rows:
             rows = scale_rows(compiled.A[kept], self._weights)
@@ -88,6 +162,9 @@ class ErrorAndViolations:
             return
         combine, owner = self._rows[:, self._used], self._compiled.owner[self._kept]
         straight, pairs = ~self._is_curved, []
+        ratios, of_pairs = self._collect_ratios(combine)
+        for ratio in self._ratios:
+            straight[np.searchsorted(self._kept, ratio.rows)] = False
         left = straight.copy()  # Rows that are not recognised as pairs.
         for j in np.unique(owner):
             mine = (owner == j) & straight
@@ -95,8 +172,28 @@ class ErrorAndViolations:
                 pairs.append(partial(_violate_pairs, *found))
                 left[mine] = False
         curves = self._collect_curves(right)
-        self._parts = [*_split(combine[straight], self.right[straight]), *curves]
-        self._fastest = [*_split(combine[left], self.right[left]), *curves, *pairs]
+        self._parts = [*_split(combine[straight], self.right[straight]), *curves, *ratios]
+        self._fastest = [*_split(combine[left], self.right[left]), *curves, *pairs, *of_pairs]
+
+    def _collect_ratios(self, combine: Any) -> tuple[list[_Part], list[_Part]]:
+        """Collect the ratios of rates by pair, and in parts that tell the largest one fastest."""
+        each, fastest = list[_Part](), list[_Part]()
+        for ratio in self._ratios:
+            own = np.searchsorted(self._kept, ratio.rows)
+            at, divisors = (np.searchsorted(self._used, x) for x in (ratio.rates, ratio.divisors))
+            constant = float(self._compiled.constant[ratio.rates[0]])
+            violate = partial(_violate_ratio, ratio, float(self._weights[own[0]]), constant, at)
+            rows = _split(combine[own], self.right[own])
+            parts = [
+                partial(violate, divisors[64 * i : 64 * (i + 1)], part)
+                for i, part in enumerate(rows)
+            ]
+            each += parts
+            found = _recognise_pairs(combine[own], self.right[own])
+            fastest += (
+                [partial(violate, None, partial(_violate_pairs, *found))] if found else parts
+            )
+        return each, fastest
 
     def _collect_curves(self, right: Float) -> list[_Part]:
         """Collect the curved rows of rates: decisions change no others.
@@ -212,6 +309,27 @@ def _violate_rows(combine: Any, right: Float, low: Float, high: Float | None = N
     else:
         rates = combine.maximum(0.0) @ low + combine.minimum(0.0) @ high
     return np.asarray(rates - right[:, None])
+
+
+def _violate_ratio(
+    ratio: BoundedRatio,
+    weight: float,
+    constant: float,
+    at: Codes,
+    divisors: Codes | None,
+    rows: _Part,
+    low: Float,
+    high: Float | None = None,
+) -> Float:
+    """Compute the violation of a ratio, whose rates are values and a constant.
+
+    `at` are the positions of all rates, and `divisors` those of the rates that the rows divide by.
+    None stands for the largest one.
+    """
+    ends = (low if high is None else high) + constant
+    largest = ends[at].max(axis=0)
+    divisor = largest[None] if divisors is None else ends[divisors]
+    return ratio.divide(rows(low, high), divisor, largest, weight)
 
 
 def _split(combine: Any, right: Float) -> list[_Part]:

@@ -564,7 +564,8 @@ def measure_excess(grown: Grown, choice: Choice) -> float:
         return 0.0
     margin = boosters.held_margin(choice.rounds)
     _, decisions = choose_with_room(rows, margin, choice)
-    violations = violation_weights(compiled) * rows.violations(margin, rows.counts(decisions))
+    violations = rows.violations_as_stated(margin, rows.counts(decisions))
+    violations = violation_weights(compiled) * violations
     return max(float(violations[is_gap].max()) - choice.violation, 0.0)
 
 
