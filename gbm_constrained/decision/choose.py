@@ -275,11 +275,11 @@ def _choose_shift(
 def find_at_a_price(search: ShiftSearch, bounds: Float | None = None) -> Shift:
     """Find the best shift under the price of violations.
 
-    Comparisons of groups of two classes have it also where they can be met.
+    Comparisons of groups have it also where they can be met.
     """
-    cells = search.cells
-    compares = is_priced(search.compiled) if cells.classes.size == 2 else None
-    return search.find(bounds=bounds, penalty=VIOLATION_PRICE, is_penalised=compares)
+    compares = is_priced(search.compiled)
+    is_penalised = compares if compares.any() else None
+    return search.find(bounds=bounds, penalty=VIOLATION_PRICE, is_penalised=is_penalised)
 
 
 def _search_inside(search: ShiftSearch, tightened: Float) -> tuple[Shift, Float]:
@@ -290,8 +290,7 @@ def _search_inside(search: ShiftSearch, tightened: Float) -> tuple[Shift, Float]
     """
     cells, compiled = search.cells, search.compiled
     found = find_at_a_price(search)
-    has_price = cells.classes.size == 2 and is_priced(compiled).any()
-    if has_price and not found.is_feasible:
+    if is_priced(compiled).any() and not found.is_feasible:
         met = search.find()
         affordable = found.error + standard_error_of(found.error, cells.n_rows)
         if met.is_feasible and met.error <= affordable:

@@ -164,7 +164,7 @@ class _Biases:
     """Biases, with the error and the violations under them."""
 
     value: Float
-    error: float
+    error: float  # Error and priced violations.
     violations: tuple[float, ...]  # Largest violation of each priority, that come first ahead.
     total: float  # Sum of all violations, at the prices of their priorities.
 
@@ -190,8 +190,9 @@ class BiasSearch:
     penalised violations, and from where that ends for the smallest violation and error. The best
     biases by largest violation and error are remembered on every line. Where no biases found are
     feasible, and with a `violation_penalty` (errors per unit of violation), the best by the error
-    plus that are returned. Of constraints with priorities, the best by largest violation of each
-    in turn are returned.
+    plus that are returned. Rows that `is_penalised` names need not hold: the largest violation of
+    them is part of the error at that price. Of constraints with priorities, all of which are to
+    hold, the best by largest violation of each in turn are returned.
     """
 
     def __init__(
@@ -200,11 +201,15 @@ class BiasSearch:
         merits: ErrorAndViolations,
         levels: PriorityLevels,
         violation_penalty: float | None = None,
+        is_penalised: Bool | None = None,
     ) -> None:
         self.scores, self.merits, self.levels = scores, merits, levels
+        self.violation_penalty = None if levels.are_several else violation_penalty
         self.parts = levels.split(merits)
         self.steps = [PriorityStep(part) for part in self.parts]
-        self.violation_penalty = None if levels.are_several else violation_penalty
+        if self.violation_penalty is not None and is_penalised is not None:
+            # What is asked to hold comes first, and the last part has a price.
+            self.parts = [merits.part(~is_penalised), merits.part(is_penalised)]
         self.n_classes = merits.linear.n_classes
         # Lines of a search that takes about half a second, or 60 of many rows.
         visits = scores.n_rows * (self.n_classes + merits.right.size)
@@ -214,8 +219,14 @@ class BiasSearch:
     def _measure(self, value: Float) -> _Biases:
         merits, decided = self.scores.decide(value, self.merits)
         values = merits.linear.measure(decided)[:, None]
-        error, largest, total = measure_parts(self.parts, values)
-        return self._describe(0, value, error, largest, self.levels.price(total))
+        return self._describe(0, value, *self._price(*measure_parts(self.parts, values)))
+
+    def _price(self, error: Float, largest: Float, total: Float) -> tuple[Float, Float, Float]:
+        """Add priced violations to errors, and price the sums of the others by their priority."""
+        n = len(self.steps)
+        if self.violation_penalty is not None and len(self.parts) > n:
+            error = error + self.violation_penalty * largest[n]
+        return error, largest[:n], self.levels.price(total[:n])
 
     @staticmethod
     def _describe(i: int, value: Float, error: Float, largest: Float, total: Float) -> _Biases:
@@ -276,8 +287,7 @@ class BiasSearch:
         self.lines_left -= 1
         inside = np.array(raised)
         merits, line = self.scores.line(at.value, inside, self.merits)
-        error, violations, totals = merits.measure_along(line, self.parts)
-        total = self.levels.price(totals)
+        error, violations, total = self._price(*merits.measure_along(line, self.parts))
 
         def biases(i: int) -> _Biases:
             value = at.value.copy()
@@ -452,8 +462,8 @@ class ShiftSearch:
         error. With a penalty (errors per unit of violation), the error plus penalised violations
         is made smallest instead: the largest violation of two classes, the sum of all violations
         of several. Rows of constraints that are `is_penalised` are penalised also where they can
-        be met: a shift of two classes that violates them is taken if meeting them costs more
-        errors.
+        be met, by their largest violation: a shift that violates them is taken if meeting them
+        costs more errors.
 
         Of constraints with priorities, the violations of each are made smallest in turn, and the
         above is about the last one (:mod:`gbm_constrained.decision.violations`).
@@ -466,7 +476,8 @@ class ShiftSearch:
             value, merits, scores = self._find_threshold(criterion)
             decided = (scores + value > 0).astype(np.intp)
         else:
-            value = BiasSearch(self.classes, merits, self.levels, penalty).run()
+            search = BiasSearch(self.classes, merits, self.levels, penalty, is_penalised)
+            value = search.run()
             merits, decided = self.classes.decide(value, merits)
         error, largest, total = merits.measure(decided)
         shares = merits.linear.fractions(decided)
@@ -476,6 +487,10 @@ class ShiftSearch:
         if penalty is None:
             return found
         penalised = largest if self.classes is None else total
+        if self.classes is not None and is_penalised is not None:
+            parts = [merits.part(~is_penalised), merits.part(is_penalised)]
+            _, of_parts, totals = measure_parts(parts, merits.linear.measure(decided)[:, None])
+            penalised = float(totals[0, 0] + of_parts[1, 0])
         if self.levels.are_several:
             excess = found.excess(compiled, merits.bounds)
             stated = restate_ratios(compiled, self.cells, excess, functionals)

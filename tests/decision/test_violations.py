@@ -35,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*some groups have fewer than mi
 
 
 def is_of_pairs(part):
-    """Whether the largest and the smallest value tell the violation; rows are the last argument."""
+    """Whether the largest and the smallest value tell the violation."""
     return violations._violate_pairs in (part.func, getattr(part.args[-1], "func", None))
 
 
