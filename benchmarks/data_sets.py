@@ -143,7 +143,9 @@ def _compas() -> tuple[Any, ...]:
 
 def _compas_score() -> tuple[Any, ...]:
     data = load_compas(target="score_text", download=False)
-    return data.data, data.target, texts(sex=data.sensitive_features["sex"]), None
+    given = data.sensitive_features
+    groups = texts(sex=given["sex"], black=given["race"] == "African-American")
+    return data.data, data.target, groups, None
 
 
 def _credit() -> tuple[Any, ...]:
@@ -182,6 +184,17 @@ def _law(target: str = "pass_bar") -> tuple[Any, ...]:
     left_out = ["pass_bar"] if target == "pass_bar" else [target, "pass_bar", "zgpa", "decile1b",
                                                           "decile3"]  # fmt: skip
     return table.drop(columns=left_out), table[target], groups, None
+
+
+def _law_thirds() -> tuple[Any, ...]:
+    """Thirds of the first year's grades, which the group and what comes before it predict."""
+    X, grades, *others = _law("zfygpa")
+    return X, pd.qcut(grades, 3, labels=False), *others
+
+
+def _nursery() -> tuple[Any, ...]:
+    X, y, *_ = _classes("multiclass/nursery.parquet")()
+    return X, y, texts(convenient=X["x5"] == "convenient"), None
 
 
 def _german() -> tuple[Any, ...]:
@@ -260,8 +273,13 @@ ACS = {
     "acs_without_race_and_sex": Table(TUNE, lambda: _acs(without=("RAC1P", "SEX"))),
     "acs_of_eight_columns": Table(TUNE, lambda: _acs(without=("OCCP", "POBP"))),
 }
+# Several classes with groups.
+GROUPED_CLASSES = {
+    "law_thirds": Table(REPORT, _law_thirds, ("white",)),
+    "nursery_of_finance": Table(REPORT, _nursery, ("convenient",)),
+}
 TABLES = BINARY | AMOUNTS | CLASSES | TARGETS  # Of the sweep, which covers them all.
-ALL_TABLES = TABLES | ACS
+ALL_TABLES = TABLES | ACS | GROUPED_CLASSES
 
 
 @cache

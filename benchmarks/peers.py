@@ -34,8 +34,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peer_runs.catalogue import ALL_DATA, DATA, PEERS, Data, Peer, plain_gaps, split_of
-from peer_runs.methods import NEYMAN_PEARSON, TASKS, Rule, Split, parameters, rule_of
+from peer_runs.catalogue import (
+    ALL_DATA,
+    ALL_TASKS,
+    DATA,
+    PEERS,
+    Data,
+    Peer,
+    plain_gaps,
+    split_of,
+)
+from peer_runs.methods import NEYMAN_PEARSON, Rule, Split, parameters, rule_of
 from peer_runs.report import COLUMNS, draw_frontiers, print_tables, score
 from result_file import HERE, Figures, ResultFile, at_least, make_parser
 
@@ -145,7 +154,7 @@ def jobs_of(args: argparse.Namespace, known: set[tuple[str, ...]]) -> Iterator[J
         for seed in range(args.splits):
             for peer in (PEERS[name] for name in args.peers):
                 wishes = [
-                    (rule_of(task, data.rate), asked)
+                    (rule_of(task, data.rate, data.n_classes), asked)
                     for task in tasks
                     if task in peer.tasks
                     for asked in peer.asks or bounds[task][:: 3 if peer.is_slow else 1]
@@ -326,7 +335,7 @@ QUICK: dict[str, Any] = {
 def arguments() -> argparse.Namespace:
     parser = make_parser(__doc__)
     parser.add_argument("--data", nargs="+", choices=DATA, help="all; compas with --quick")
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--tasks", nargs="+", choices=ALL_TASKS, default=list(ALL_TASKS))
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument("--splits", type=at_least(1), help="5; 2 with --quick")
     parser.add_argument("--bounds", type=at_least(1), help="8; 4 with --quick")

@@ -12,13 +12,14 @@ from npmc import NPMC
 from sklearn.metrics import make_scorer
 from sklearn.model_selection import TunedThresholdClassifierCV
 
-from gbm_constrained import error_rate, fnr, fpr, gap, selection_rate, tpr
+from gbm_constrained import error_rate, fnr, fpr, gap, recall, selection_rate, tpr
 from gbm_constrained.statistics.order_statistics import umbrella_threshold
 
 from .methods import Calibrated, Fitted, Method, Rule, plain, value
 
 RATES = {
-    "selection_rate": selection_rate, "fpr": fpr, "fnr": fnr, "tpr": tpr, "error_rate": error_rate
+    "selection_rate": selection_rate, "fpr": fpr, "fnr": fnr, "tpr": tpr, "error_rate": error_rate,
+    "share": selection_rate, "recall": recall,
 }  # fmt: skip
 
 
@@ -41,10 +42,9 @@ class OursLightGBM(Method):
 
     def fit(self, rule: Rule, asked: float) -> Fitted:
         split = self.split
-        rules = [
-            gap(RATES[rate](), by="group") <= asked if rule.is_gap else RATES[rate]() <= asked
-            for rate in rule.rates
-        ]
+        names = [rate.partition(":") for rate in rule.rates]
+        rates = [RATES[name](int(k)) if k else RATES[name]() for name, _, k in names]
+        rules = [(gap(rate, by="group") if rule.is_gap else rate) <= asked for rate in rates]
         booster = {name: self.booster[name] for name in self.shared}
         clf = make(self.library, rules, n_jobs=1, random_state=0, **booster)
         if self.has_group_thresholds:

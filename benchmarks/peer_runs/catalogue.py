@@ -9,8 +9,19 @@ import numpy as np
 from data_sets import ALL_TABLES, load
 from sklearn.model_selection import cross_val_predict, train_test_split
 
-from .methods import GAP_RULES, NEYMAN_PEARSON, TASKS, Split, parameters, plain, value
+from .methods import (
+    CLASS_TASKS,
+    GAP_RULES,
+    NEYMAN_PEARSON,
+    TASKS,
+    Split,
+    parameters,
+    plain,
+    rule_of,
+    value,
+)
 
+ALL_TASKS = (*TASKS, *CLASS_TASKS)
 ODDS_AND_RATES = ("selection_rate_gap", "fpr_gap", "tpr_gap", "equalized_odds")
 
 
@@ -57,13 +68,13 @@ class Peer:
 LINEARPOST = (
     "https://github.com/uiuctml/fair-classification@92ca8b3367d307a2030ec4361036ed659923c28c"
 )
-LINEARPOST_TASKS = ("selection_rate_gap", "tpr_gap", "equalized_odds")
+LINEARPOST_TASKS = ("selection_rate_gap", "tpr_gap", "equalized_odds", *CLASS_TASKS)
 PEERS = {
     peer.name: peer
     for peer in (
-        Peer("plain", "beside.Plain", asks=(float("inf"),)),
-        Peer("ours_lightgbm", "beside.OursLightGBM"),
-        Peer("ours_xgboost", "beside.OursXGBoost"),
+        Peer("plain", "beside.Plain", ALL_TASKS, asks=(float("inf"),)),
+        Peer("ours_lightgbm", "beside.OursLightGBM", ALL_TASKS),
+        Peer("ours_xgboost", "beside.OursXGBoost", ALL_TASKS),
         Peer("groups_lightgbm", "beside.GroupsLightGBM", tuple(GAP_RULES), needs_group=True),
         Peer("groups_xgboost", "beside.GroupsXGBoost", tuple(GAP_RULES), needs_group=True),
         Peer("tuned_threshold", "beside.TunedThreshold", calibrates=True),
@@ -128,6 +139,8 @@ class Data:
     hides_group : bool, default=False
         Whether the features of the table leave the group out. Only peers that need the group have
         it as a feature, then.
+    n_classes : int, default=2
+        Number of classes.
     """
 
     table: str
@@ -138,6 +151,7 @@ class Data:
     test_share: float = 0.3
     fewest: int = 0
     hides_group: bool = False
+    n_classes: int = 2
 
     @property
     def level_is_met_by_majority(self) -> bool:
@@ -147,6 +161,8 @@ class Data:
     @property
     def tasks(self) -> tuple[str, ...]:
         """The tasks that the data set has."""
+        if self.n_classes > 2:
+            return tuple(CLASS_TASKS)
         return TASKS if self.by else (NEYMAN_PEARSON,)
 
     @property
@@ -176,6 +192,9 @@ DATA = {
     "german": Data("german", ("men",), (0.2, 0.1, 0.05)),
     # Next to no false alarms, but misses, and 148 frauds in test rows.
     "credit": Data("credit", (), (0.2, 0.1, 0.05), "fnr"),
+    "compas_score": Data("compas_score", ("black",), n_classes=3),
+    "law_thirds": Data("law_thirds", ("white",), n_classes=3),
+    "nursery": Data("nursery_of_finance", ("convenient",), n_classes=4),
 }
 # The same rows with more groups than two, for benchmarks/many_groups.py alone.
 MANY_GROUPS = {
@@ -224,10 +243,12 @@ def plain_gaps(name: str, trees: int) -> dict[str, float]:
 
     To two digits, and 0.02 at least: they say which bounds are worth asking for.
     """
-    split, _ = split_of(name, 0)
-    model = plain(parameters(trees, ALL_DATA[name].tree))
+    (split, _), data = split_of(name, 0), ALL_DATA[name]
+    model = plain(parameters(trees, data.tree))
     decisions = cross_val_predict(model, split.X, split.y, cv=4)
+    rules = [rule_of(task, data.rate, data.n_classes) for task in data.tasks]
     return {
-        task: max(float(f"{value(rule, split.y, decisions, split.groups):.2g}"), 0.02)
-        for task, rule in GAP_RULES.items()
+        rule.task: max(float(f"{value(rule, split.y, decisions, split.groups):.2g}"), 0.02)
+        for rule in rules
+        if rule.is_gap
     }

@@ -21,6 +21,11 @@ RATES = {
     "tpr": lambda y, d: (y == 1, d == 1),
     "error_rate": lambda y, d: (np.ones(y.size, dtype=bool), (y != d.T).T),
 }
+# The same of a class k, written "share:k" and "recall:k".
+RATES_OF_CLASSES = {
+    "share": lambda y, d, k: (np.ones(y.size, dtype=bool), d == k),
+    "recall": lambda y, d, k: (y == k, d == k),
+}
 
 
 @dataclass(frozen=True)
@@ -44,16 +49,25 @@ GAP_RULES = {
 }
 NEYMAN_PEARSON = "neyman_pearson"
 TASKS = (NEYMAN_PEARSON, *GAP_RULES)
+CLASS_TASKS = {"class_shares_gap": "share", "class_recalls_gap": "recall"}
 
 
-def rule_of(task: str, rate: str) -> Rule:
+def rule_of(task: str, rate: str, n_classes: int = 2) -> Rule:
     """Rule of a task; `rate` is the one that Neyman-Pearson bounds on the data set at hand."""
+    if task in CLASS_TASKS:
+        return Rule(task, tuple(f"{CLASS_TASKS[task]}:{k}" for k in range(n_classes)), True)
     return Rule(task, (rate,), False) if task == NEYMAN_PEARSON else GAP_RULES[task]
+
+
+def rows_and_events(rate: str, y: Any, decisions: Any) -> tuple[Any, Any]:
+    """Rows that a rate is taken over, and those that it counts."""
+    name, _, k = rate.partition(":")
+    return RATES_OF_CLASSES[name](y, decisions, int(k)) if k else RATES[rate](y, decisions)
 
 
 def counts(rate: str, y: Any, decisions: Any, groups: Any = None) -> tuple[Any, Any]:
     """Events and rows of a rate, one number for each group, or in all rows."""
-    inside, event = RATES[rate](y, decisions)
+    inside, event = rows_and_events(rate, y, decisions)
     codes = np.zeros(y.size, dtype=int) if groups is None else groups
     events = np.bincount(codes[inside & event], minlength=codes.max() + 1)
     return events, np.bincount(codes[inside], minlength=codes.max() + 1)
@@ -95,7 +109,7 @@ class Split:
     X, X_test : ndarray of shape (n, p), float64
         Numbers as they are, categories as codes, -1 where missing.
     y : ndarray of int
-        Labels 0 and 1 of the training rows.
+        Labels of the training rows, from 0 on.
     groups, groups_test : ndarray of int
         Sensitive feature as codes from 0. It is a column of X, too, unless the data set hides it.
     calibration : ndarray of bool

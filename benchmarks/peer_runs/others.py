@@ -132,11 +132,14 @@ class LinearPost(Method):
     stays, which draws decisions at ties.
     """
 
-    criteria: ClassVar = {"selection_rate_gap": "sp", "tpr_gap": "eopp", "equalized_odds": "eo"}
+    criteria: ClassVar = {
+        "selection_rate_gap": "sp", "tpr_gap": "eopp", "equalized_odds": "eo",
+        "class_shares_gap": "sp", "class_recalls_gap": "eopp",
+    }  # fmt: skip
 
     def __init__(self, split: Split, booster: dict[str, Any], seed: int) -> None:
         super().__init__(split, booster, seed)
-        self.n_groups = split.groups.max() + 1
+        self.n_groups, self.n_classes = split.groups.max() + 1, split.y.max() + 1
         X, y, groups = split.part(~split.calibration)
         self.model = plain(booster).fit(X, self.target(y, groups))
         X, _, groups = split.part(split.calibration)
@@ -144,19 +147,23 @@ class LinearPost(Method):
 
     def target(self, y: Any, groups: Any) -> Any:
         """Return the classes that the booster learns: a group with a label."""
-        return 2 * groups + y
+        return self.n_classes * groups + y
 
     def probabilities(self, X: Any, groups: Any) -> Any:
         """Return P(group, label | features), an array of rows, groups and labels."""
-        found = np.zeros((X.shape[0], 2 * self.n_groups))
+        found = np.zeros((X.shape[0], self.n_classes * self.n_groups))
         found[:, self.model.classes_] = self.model.predict_proba(X)
-        return found.reshape(-1, self.n_groups, 2)
+        return found.reshape(-1, self.n_groups, self.n_classes)
 
     def fit(self, rule: Rule, asked: float) -> Fitted:
         from postprocess import PostProcessor
 
         model = PostProcessor(
-            2, self.n_groups, criterion=self.criteria[rule.task], alpha=asked, seed=self.seed
+            self.n_classes,
+            self.n_groups,
+            criterion=self.criteria[rule.task],
+            alpha=asked,
+            seed=self.seed,
         ).fit(p_ay_x=self.given, solver="HIGHS")
         return Fitted(lambda X, groups: model.predict(p_ay_x=self.probabilities(X, groups)))
 
@@ -168,7 +175,7 @@ class LinearPostOfGroups(LinearPost):
         return y
 
     def probabilities(self, X: Any, groups: Any) -> Any:
-        found = np.zeros((X.shape[0], self.n_groups, 2))
+        found = np.zeros((X.shape[0], self.n_groups, self.n_classes))
         found[np.arange(X.shape[0]), groups] = self.model.predict_proba(X)
         return found
 

@@ -52,7 +52,7 @@ def score(
         "train_accuracy": np.mean(train == split.y),
         "train_value": value(rule, split.y, train, split.groups),
         "held_out_value": held_out,
-        "majority_accuracy": max(np.mean(y_test), 1 - np.mean(y_test)),
+        "majority_accuracy": np.bincount(y_test).max() / y_test.size,
         "seconds": answer["seconds"],
         "predict_seconds": answer["predict_seconds"],
         "peak_mib": answer["peak_mib"],
