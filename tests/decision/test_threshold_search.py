@@ -322,6 +322,25 @@ def test_biases_by_trying_all(seed):
     assert found.error == pytest.approx(least, abs=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("penalty", [0.3, 1.0])
+def test_priced_comparisons_of_classes_by_trying_all(seed, penalty):
+    """Strict rows are met where they can be; the largest priced violation counts as errors."""
+    problem = Problem(seed, n=32, k=3, weighted=seed % 2 == 0)
+    strict = [gc.class_error(0) <= 0.3] if seed % 3 else [gc.class_error(0) <= 0.0]
+    gaps = [gc.gap(gc.selection_rate(k), by="group") <= 0.01 * seed for k in (1, 2)]
+    cells, compiled = problem.compiled([*strict, *gaps])
+    priced = compiled.owner > 0
+    found = best_shift(problem.margin, cells, compiled, penalty=penalty, is_penalised=priced)
+    errors, violations = every_bias(problem, cells, compiled)
+    of_strict, worst = violations[:, ~priced].sum(axis=1), violations[:, priced].max(axis=1)
+    merits = errors + penalty * (of_strict + worst)
+    met = of_strict <= 1e-11
+    least = merits[met].min() if met.any() else merits.min()
+    assert found.loss == pytest.approx(least, abs=1e-11)
+    assert found.violation > 0.0 or found.loss == pytest.approx(found.error)
+
+
 def of_five_classes(seed, n, offset):
     """Log-probabilities of five normal classes, the last one's raised, and their labels."""
     rng = np.random.default_rng(seed)
