@@ -497,3 +497,26 @@ def test_weights_decide_between_rules_of_one_priority(weight):
     missed = found.functionals[0] - 0.1, 0.6 - found.functionals[1]
     assert missed[0] == pytest.approx(weight * missed[1], abs=5e-3 * max(1.0, weight))
     assert found.violation == pytest.approx(max(missed[0], weight * missed[1]), abs=1e-12)
+
+
+def test_a_ratio_is_not_met_by_decisions_for_hardly_anybody():
+    """Nobody selected costs one error in ten, and no ratio; in rates the violation is small."""
+    rng = np.random.default_rng(0)
+    group, y = np.repeat([0, 1], 2000), (rng.random(4000) < 0.1).astype(np.intp)
+    margin = 2.0 * y + rng.normal(size=4000) - 2.0 - 0.4 * group
+    rule = gc.ratio(gc.selection_rate(), by="g") >= 0.9
+    rows = Rows(y, np.arange(2), columns={"g": np.array(["a", "b"])[group]})
+    cells, compiled = compile_constraints([rule], rows)
+    priced = np.ones(len(compiled), dtype=bool)
+    found = ShiftSearch(margin, cells, compiled).find(penalty=1.0, is_penalised=priced)
+    selected = margin + found.value > 0
+    assert selected.sum() >= 20
+    rates = [selected[group == g].mean() for g in (0, 1)]
+    assert found.violation == pytest.approx(max(0.9 - min(rates) / max(rates), 0.0))
+    others = []
+    for cut in np.unique(margin):
+        decided = margin > cut
+        low, high = sorted(decided[group == g].mean() for g in (0, 1))
+        violation = 0.9 if high * 4000 < 20 else max(0.9 - low / high, 0.0)
+        others.append((decided != y).mean() + violation)
+    assert found.loss == pytest.approx(min(others))
