@@ -28,7 +28,7 @@ Of each group its thresholds are listed, with what its rows add to errors and ra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, cycle
@@ -159,24 +159,35 @@ RESTARTS = 4  # Starts in a row that find nothing better and end a search.
 SURELY = 4.0
 
 
+class _Merits(NamedTuple):
+    """What decisions are compared by; each has an entry for each of some decisions."""
+
+    merit: Any  # Error and the price of the largest priced violation.
+    violations: Any  # Largest violation of each priority, that come first ahead.
+    total: Any  # Sum of all violations, at the prices of their priorities.
+    loss: Any  # Error and the price of the largest violation.
+
+    def at(self, i: int) -> _Merits:
+        """Take those of one of the decisions."""
+        return _Merits(*(of[..., i] for of in self))
+
+
 @dataclass(frozen=True)
 class _Biases:
     """Biases, with the error and the violations under them."""
 
     value: Float
-    error: float  # Error and priced violations.
-    violations: tuple[float, ...]  # Largest violation of each priority, that come first ahead.
-    total: float  # Sum of all violations, at the prices of their priorities.
+    of: _Merits
 
     @property
     def is_feasible(self) -> bool:
         """Whether no constraint is violated."""
-        return not any(self.violations)
+        return not self.of.violations.any()
 
     def beats(self, other: _Biases) -> bool:
-        """Whether the first that differs is smaller: violations, the error, the biases' range."""
+        """Whether the first that differs is smaller: violations, the merit, the biases' range."""
         own, others = (
-            (*found.violations, found.error, np.ptp(found.value)) for found in (self, other)
+            (*found.of.violations, found.of.merit, np.ptp(found.value)) for found in (self, other)
         )
         differs = [(a, b) for a, b in zip(own, others, strict=True) if abs(a - b) > ROUNDING]
         return bool(differs) and differs[0][0] < differs[0][1]
@@ -219,19 +230,14 @@ class BiasSearch:
     def _measure(self, value: Float) -> _Biases:
         merits, decided = self.scores.decide(value, self.merits)
         values = merits.linear.measure(decided)[:, None]
-        return self._describe(0, value, *self._price(*measure_parts(self.parts, values)))
+        return _Biases(value, self._price(*measure_parts(self.parts, values)).at(0))
 
-    def _price(self, error: Float, largest: Float, total: Float) -> tuple[Float, Float, Float]:
-        """Add priced violations to errors, and price the sums of the others by their priority."""
-        n = len(self.steps)
-        if self.violation_penalty is not None and len(self.parts) > n:
-            error = error + self.violation_penalty * largest[n]
-        return error, largest[:n], self.levels.price(total[:n])
-
-    @staticmethod
-    def _describe(i: int, value: Float, error: Float, largest: Float, total: Float) -> _Biases:
-        """Describe biases by the error and the violations at a position."""
-        return _Biases(value, float(error[i]), tuple(largest[:, i].tolist()), float(total[i]))
+    def _price(self, error: Float, largest: Float, total: Float) -> _Merits:
+        """Price violations of parts, (n_parts, n); those of a further part add to the error."""
+        n, price = len(self.steps), self.violation_penalty or 0.0
+        loss = error + price * largest.max(axis=0)
+        merit = error + price * largest[n] if len(self.parts) > n else error
+        return _Merits(merit, largest[:n], self.levels.price(total[:n]), loss)
 
     def run(self) -> Float:
         """Find the best biases, which sum to zero."""
@@ -260,10 +266,12 @@ class BiasSearch:
         rng, start, stalled = np.random.default_rng(0), self.best, 0
         while self.lines_left and stalled < RESTARTS:
             before = self.best
-            self._descend(start, PENALTY, directions)
+            self._descend(start, lambda of: of.merit + PENALTY * of.total, directions)
             self._descend(self.best, None, directions)
-            if self.violation_penalty is not None and not self.best.is_feasible:
-                self._descend(self.penalised, self.violation_penalty, directions)
+            if (price := self.violation_penalty) is not None and not self.best.is_feasible:
+                # A sum leads further than a maximum, along one line after the other.
+                self._descend(self.penalised, lambda of: of.merit + price * of.total, directions)
+                self._descend(self.penalised, lambda of: of.loss, directions)
             stalled = 0 if self.best.beats(before) else stalled + 1
             noise = np.zeros(self.n_classes)
             for raised in directions:
@@ -271,44 +279,46 @@ class BiasSearch:
             start = self._measure(self.best.value + noise)
 
     def _descend(
-        self, at: _Biases, penalty: float | None, directions: Sequence[tuple[int, ...]]
+        self,
+        at: _Biases,
+        objective: Callable[[_Merits], Any] | None,
+        directions: Sequence[tuple[int, ...]],
     ) -> None:
         """Search lines in turn until none leads further."""
         stalled = 0
         for raised in cycle(directions):
             if stalled == len(directions) or not self.lines_left:
                 break
-            found = self._along(at, raised, penalty)
+            found = self._along(at, raised, objective)
             stalled = 1 if found is not at else stalled + 1  # A searched line has no more to give.
             at = found
 
-    def _along(self, at: _Biases, raised: tuple[int, ...], penalty: float | None) -> _Biases:
+    def _along(
+        self, at: _Biases, raised: tuple[int, ...], objective: Callable[[_Merits], Any] | None
+    ) -> _Biases:
         """Find the best biases on a line; those it starts from unless others are better."""
         self.lines_left -= 1
         inside = np.array(raised)
         merits, line = self.scores.line(at.value, inside, self.merits)
-        error, violations, total = self._price(*merits.measure_along(line, self.parts))
+        found = self._price(*merits.measure_along(line, self.parts))
 
         def biases(i: int) -> _Biases:
             value = at.value.copy()
             value[inside] += line.shift[i]
-            return self._describe(i, value, error, violations, total)
+            return _Biases(value, found.at(i))
 
-        kept = keep_least(self.steps, error, violations)
-        best = biases(best_of(error, line.shift, kept))
+        kept = keep_least(self.steps, found.merit, found.violations)
+        best = biases(best_of(found.merit, line.shift, kept))
         if best.beats(self.best):
             self.best = best
-        if self.violation_penalty is not None:
-            known = self.penalised
-            found = biases(int((error + self.violation_penalty * total).argmin()))
-            gained = known.error - found.error
-            gained += self.violation_penalty * (known.total - found.total)
-            self.penalised = found if gained > ROUNDING else known
-        if penalty is None:
+        least = int(found.loss.argmin())
+        if found.loss[least] < self.penalised.of.loss - ROUNDING:
+            self.penalised = biases(least)
+        if objective is None:
             return best if best.beats(at) else at
-        merit = error + penalty * total
-        i = best_of(merit, line.shift, np.ones_like(merit, dtype=bool))
-        return biases(i) if merit[i] < at.error + penalty * at.total - ROUNDING else at
+        values = objective(found)
+        i = best_of(values, line.shift, np.ones_like(values, dtype=bool))
+        return biases(i) if values[i] < objective(at.of) - ROUNDING else at
 
 
 class ThresholdCriterion:
@@ -460,10 +470,9 @@ class ShiftSearch:
 
         Where no shift satisfies them all, the largest violation is made smallest, and then the
         error. With a penalty (errors per unit of violation), the error plus penalised violations
-        is made smallest instead: the largest violation of two classes, the sum of all violations
-        of several. Rows of constraints that are `is_penalised` are penalised also where they can
-        be met, by their largest violation: a shift that violates them is taken if meeting them
-        costs more errors.
+        is made smallest instead. Rows of constraints that are `is_penalised` are penalised also
+        where they can be met: a shift that violates them is taken if meeting them costs more
+        errors.
 
         Of constraints with priorities, the violations of each are made smallest in turn, and the
         above is about the last one (:mod:`gbm_constrained.decision.violations`).
@@ -479,18 +488,14 @@ class ShiftSearch:
             search = BiasSearch(self.classes, merits, self.levels, penalty, is_penalised)
             value = search.run()
             merits, decided = self.classes.decide(value, merits)
-        error, largest, total = merits.measure(decided)
+        error, largest, _ = merits.measure(decided)
         shares = merits.linear.fractions(decided)
         functionals = compiled.U @ shares.ravel() + compiled.constant
         functionals[compiled.is_of_scores] = np.nan
         found = Shift(value, error, functionals, shares, largest, largest, merits.ignored)
         if penalty is None:
             return found
-        penalised = largest if self.classes is None else total
-        if self.classes is not None and is_penalised is not None:
-            parts = [merits.part(~is_penalised), merits.part(is_penalised)]
-            _, of_parts, totals = measure_parts(parts, merits.linear.measure(decided)[:, None])
-            penalised = float(totals[0, 0] + of_parts[1, 0])
+        penalised = largest
         if self.levels.are_several:
             excess = found.excess(compiled, merits.bounds)
             stated = restate_ratios(compiled, self.cells, excess, functionals)
