@@ -19,7 +19,7 @@ from scipy import stats
 from gbm_constrained.statistics.binomial import clopper_pearson, newcombe_difference
 
 from .catalogue import DATA, PEERS, Peer
-from .methods import NEYMAN_PEARSON, Rule, Split, counts, value
+from .methods import CLASS_TASKS, NEYMAN_PEARSON, Rule, Split, counts, value
 
 OURS = ("ours_lightgbm", "ours_xgboost", "groups_lightgbm", "groups_xgboost")
 COLUMNS = (
@@ -392,7 +392,7 @@ def _print_standing(cells: list[Cell], ours: str, group_at_prediction: bool) -> 
 
 
 def draw_frontiers(file: Path, trees: int, path: Path) -> None:
-    """Draw a panel for each data set and task: accuracy against what the rule bounds.
+    """Draw a panel for each data set and task of two classes: accuracy against what is bounded.
 
     Needs matplotlib (the extra ``plot``).
 
@@ -413,6 +413,8 @@ def draw_frontiers(file: Path, trees: int, path: Path) -> None:
     own = dict(zip(OURS, ("tab:blue", "tab:cyan", "black", "gray"), strict=True))
     cells = {}
     for cell in cells_of(read(file, trees)):
+        if cell.task in CLASS_TASKS:
+            continue
         # One panel for all levels of Neyman-Pearson, up to the widest, whichever rate it bounds.
         key = cell.data, NEYMAN_PEARSON if " <= " in cell.task else cell.task
         if key not in cells or cell.at > cells[key].at:

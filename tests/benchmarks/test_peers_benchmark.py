@@ -48,6 +48,18 @@ def test_equalized_odds_is_the_larger_of_two_gaps():
     assert value(GAP_RULES["equalized_odds"], Y, decisions, GROUPS) == 1.0
 
 
+@pytest.mark.parametrize(
+    ("task", "expected"), [("class_shares_gap", 1 / 2), ("class_recalls_gap", 1.0)]
+)
+def test_gaps_of_classes_counted_by_hand(task, expected):
+    """Shares 1/4 1/4 1/2 and 3/4 0 1/4; recalls 1/2 1 1 and 1 0 1 of the groups."""
+    y = np.array([0, 0, 1, 2, 0, 0, 1, 2])
+    decisions = np.array([0, 2, 1, 2, 0, 0, 0, 2])
+    rule = rule_of(task, "fpr", 3)
+    assert len(rule.rates) == 3
+    assert value(rule, y, decisions, GROUPS) == pytest.approx(expected)
+
+
 def test_a_group_without_rows_of_the_base_does_not_count():
     groups = np.array([0, 0, 2, 2, 0, 1, 1, 2])
     events, rows = counts("fpr", Y, DECISIONS, groups)
