@@ -278,8 +278,7 @@ def find_at_a_price(search: ShiftSearch, bounds: Float | None = None) -> Shift:
     Comparisons of groups have it also where they can be met.
     """
     compares = is_priced(search.compiled)
-    is_penalised = compares if compares.any() else None
-    return search.find(bounds=bounds, penalty=VIOLATION_PRICE, is_penalised=is_penalised)
+    return search.find(bounds=bounds, penalty=VIOLATION_PRICE, is_penalised=compares)
 
 
 def _search_inside(search: ShiftSearch, tightened: Float) -> tuple[Shift, Float]:

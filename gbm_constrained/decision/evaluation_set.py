@@ -179,15 +179,10 @@ class EvaluationSet:
         functionals = np.nan_to_num(self.functionals(margin, counts))
         return self.compiled.rows_of(functionals) - self.compiled.b
 
-    def violations_as_stated(
-        self, margin: Array, counts: CellCounts | None = None, room: Float | float = 0.0
-    ) -> Float:
-        """Compute violations of which those of ratios are in units of the ratio, (m,).
-
-        Right-hand sides have the `room` more.
-        """
+    def violations_as_stated(self, margin: Array, counts: CellCounts | None = None) -> Float:
+        """Compute violations, (m,), of which those of ratios are in units of the ratio."""
         functionals = np.nan_to_num(self.functionals(margin, counts))
-        violations = self.compiled.rows_of(functionals) - self.compiled.b - room
+        violations = self.compiled.rows_of(functionals) - self.compiled.b
         return restate_ratios(self.compiled, self.cells, violations, functionals)
 
     def error(self, decisions: Codes) -> float:

@@ -160,34 +160,34 @@ SURELY = 4.0
 
 
 class _Merits(NamedTuple):
-    """What decisions are compared by; each has an entry for each of some decisions."""
+    """What biases are compared by, each of shape (..., n) for n of them, or of one."""
 
     merit: Any  # Error and the price of the largest priced violation.
     violations: Any  # Largest violation of each priority, that come first ahead.
-    total: Any  # Sum of all violations, at the prices of their priorities.
-    loss: Any  # Error and the price of the largest violation.
+    total: Any  # Sum of the violations of these, at the prices of their priorities.
+    loss: Any  # Error and the price of the largest violation of all rows of constraints.
 
     def at(self, i: int) -> _Merits:
-        """Take those of one of the decisions."""
-        return _Merits(*(of[..., i] for of in self))
+        """Take those at a position."""
+        return _Merits(*(values[..., i] for values in self))
 
 
 @dataclass(frozen=True)
 class _Biases:
-    """Biases, with the error and the violations under them."""
+    """Biases, and what they are compared by."""
 
     value: Float
-    of: _Merits
+    merits: _Merits
 
     @property
     def is_feasible(self) -> bool:
         """Whether no constraint is violated."""
-        return not self.of.violations.any()
+        return not self.merits.violations.any()
 
     def beats(self, other: _Biases) -> bool:
         """Whether the first that differs is smaller: violations, the merit, the biases' range."""
         own, others = (
-            (*found.of.violations, found.of.merit, np.ptp(found.value)) for found in (self, other)
+            (*one.merits.violations, one.merits.merit, np.ptp(one.value)) for one in (self, other)
         )
         differs = [(a, b) for a, b in zip(own, others, strict=True) if abs(a - b) > ROUNDING]
         return bool(differs) and differs[0][0] < differs[0][1]
@@ -218,9 +218,10 @@ class BiasSearch:
         self.violation_penalty = None if levels.are_several else violation_penalty
         self.parts = levels.split(merits)
         self.steps = [PriorityStep(part) for part in self.parts]
-        if self.violation_penalty is not None and is_penalised is not None:
+        has_price = self.violation_penalty is not None and is_penalised is not None
+        if has_price and (priced := np.asarray(is_penalised)).any():
             # What is asked to hold comes first, and the last part has a price.
-            self.parts = [merits.part(~is_penalised), merits.part(is_penalised)]
+            self.parts = [merits.part(~priced), merits.part(priced)]
         self.n_classes = merits.linear.n_classes
         # Lines of a search that takes about half a second, or 60 of many rows.
         visits = scores.n_rows * (self.n_classes + merits.right.size)
@@ -266,12 +267,14 @@ class BiasSearch:
         rng, start, stalled = np.random.default_rng(0), self.best, 0
         while self.lines_left and stalled < RESTARTS:
             before = self.best
-            self._descend(start, lambda of: of.merit + PENALTY * of.total, directions)
+            self._descend(start, lambda one: one.merit + PENALTY * one.total, directions)
             self._descend(self.best, None, directions)
             if (price := self.violation_penalty) is not None and not self.best.is_feasible:
                 # A sum leads further than a maximum, along one line after the other.
-                self._descend(self.penalised, lambda of: of.merit + price * of.total, directions)
-                self._descend(self.penalised, lambda of: of.loss, directions)
+                self._descend(
+                    self.penalised, lambda one: one.merit + price * one.total, directions
+                )
+                self._descend(self.penalised, lambda one: one.loss, directions)
             stalled = 0 if self.best.beats(before) else stalled + 1
             noise = np.zeros(self.n_classes)
             for raised in directions:
@@ -312,13 +315,13 @@ class BiasSearch:
         if best.beats(self.best):
             self.best = best
         least = int(found.loss.argmin())
-        if found.loss[least] < self.penalised.of.loss - ROUNDING:
+        if found.loss[least] < self.penalised.merits.loss - ROUNDING:
             self.penalised = biases(least)
         if objective is None:
             return best if best.beats(at) else at
         values = objective(found)
         i = best_of(values, line.shift, np.ones_like(values, dtype=bool))
-        return biases(i) if values[i] < objective(at.of) - ROUNDING else at
+        return biases(i) if values[i] < objective(at.merits) - ROUNDING else at
 
 
 class ThresholdCriterion:

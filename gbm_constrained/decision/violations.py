@@ -92,17 +92,14 @@ class BoundedRatio:
         found, kept = list[BoundedRatio](), compiled.is_known & ~compiled.has_scores
         for j, constraint in enumerate(compiled.constraints):
             rows = np.flatnonzero(kept & (compiled.owner == j))
-            if (
-                not isinstance(constraint.expression, Ratio)
-                or not constraint.bound
-                or not rows.size
-            ):
+            ratio = constraint.expression
+            if not isinstance(ratio, Ratio) or not constraint.bound or not rows.size:
                 continue
             entries, inside = compiled.R[rows].tocoo(), np.zeros(len(cells), dtype=bool)
             for part in chain.from_iterable(p or () for p in compiled.parts[compiled.spans[j]]):
                 inside[part.cells] = True
             n_rows = max(float(cells.weighted_count[inside].sum()), 1.0)
-            least = 0.0 if constraint.expression.slack else (1.0 - ROUNDING) * MIN_ROWS / n_rows
+            least = 0.0 if ratio.slack else (1.0 - ROUNDING) * MIN_ROWS / n_rows
             divisors, rates = entries.col[entries.data > 0.0], np.unique(entries.col)
             found.append(cls(rows, divisors, rates, constraint.bound, least))
         return found
@@ -183,10 +180,11 @@ class ErrorAndViolations:
             at, divisors = (np.searchsorted(self._used, x) for x in (ratio.rates, ratio.divisors))
             constant = float(self._compiled.constant[ratio.rates[0]])
             violate = partial(_violate_ratio, ratio, float(self._weights[own[0]]), constant, at)
-            rows = _split(combine[own], self.right[own])
             parts = [
-                partial(violate, divisors[64 * i : 64 * (i + 1)], part)
-                for i, part in enumerate(rows)
+                partial(violate, divisors[some], rows)
+                for some, rows in zip(
+                    _blocks_of(own.size), _split(combine[own], self.right[own]), strict=True
+                )
             ]
             each += parts
             found = _recognise_pairs(combine[own], self.right[own])
@@ -326,16 +324,19 @@ def _violate_ratio(
     `at` are the positions of all rates, and `divisors` those of the rates that the rows divide by.
     None stands for the largest one.
     """
-    ends = (low if high is None else high) + constant
-    largest = ends[at].max(axis=0)
-    divisor = largest[None] if divisors is None else ends[divisors]
+    ends = low if high is None else high
+    largest = ends[at].max(axis=0) + constant
+    divisor = largest[None] if divisors is None else ends[divisors] + constant
     return ratio.divide(rows(low, high), divisor, largest, weight)
 
 
 def _split(combine: Any, right: Float) -> list[_Part]:
     """Make parts of few rows, so that what is made of each block of candidates stays in cache."""
-    some = [slice(i, i + 64) for i in range(0, right.size, 64)]
-    return [partial(_violate_rows, combine[part], right[part]) for part in some]
+    return [partial(_violate_rows, combine[some], right[some]) for some in _blocks_of(right.size)]
+
+
+def _blocks_of(size: int) -> list[slice]:
+    return [slice(i, i + 64) for i in range(0, size, 64)]
 
 
 def _violate_curve(

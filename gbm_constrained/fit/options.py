@@ -62,7 +62,7 @@ from gbm_constrained.decision.evaluation_set import EvaluationSet
 from gbm_constrained.decision.guarantees import Guarantee
 from gbm_constrained.decision.rules import shift_scores
 from gbm_constrained.decision.search import ShiftSearch
-from gbm_constrained.decision.violations import PriorityLevels, standard_errors
+from gbm_constrained.decision.violations import PriorityLevels, restate_ratios, standard_errors
 from gbm_constrained.metrics.base import Metric
 from gbm_constrained.metrics.reading import read_objective
 from gbm_constrained.problem.linear_constraints import LinearConstraints, find_first
@@ -108,8 +108,10 @@ def find_merit(rows: EvaluationSet, margin: Array, *, is_shifted: bool) -> Round
         search = ShiftSearch(margin, cells, compiled, most_splits=1)
         shifted = shift_scores(margin, find_at_a_price(search).value)
     counts = rows.counts(rows.decisions(shifted))
-    violations = rows.violations(margin, counts)
-    told = rows.violations_as_stated(margin, counts, standard_errors(compiled, counts))
+    functionals = np.nan_to_num(rows.functionals(margin, counts))
+    violations = compiled.rows_of(functionals) - compiled.b
+    told = violations - standard_errors(compiled, counts)
+    told = restate_ratios(compiled, cells, told, functionals)
     levels = PriorityLevels.from_constraints(compiled, cells)
     paid = VIOLATION_PRICE * levels.price_rows(np.maximum(told, 0.0))
     largest = violations[find_first(compiled)].max(initial=-np.inf)

@@ -333,10 +333,8 @@ def test_priced_comparisons_of_classes_by_trying_all(seed, penalty):
     priced = compiled.owner > 0
     found = best_shift(problem.margin, cells, compiled, penalty=penalty, is_penalised=priced)
     errors, violations = every_bias(problem, cells, compiled)
-    merits, met = (
-        errors + penalty * violations.max(axis=1),
-        violations[:, ~priced].max(axis=1) <= 0,
-    )
+    merits = errors + penalty * violations.max(axis=1)
+    met = violations[:, ~priced].max(axis=1) <= 0.0
     least = merits[met].min() if met.any() else merits.min()
     assert found.loss == pytest.approx(least, abs=1e-11)
     assert found.violation > 0.0 or found.loss == pytest.approx(found.error)
