@@ -647,8 +647,10 @@ def find_training_violations(
         is_tested = is_tested | is_moved
         b = np.where(is_moved, b - optimism, b)
     violated = np.zeros(len(compiled.constraints), dtype=bool)
-    is_beyond = find_violated_rows(replace(compiled, b=b), counts, SIGNIFICANCE)
-    violated[compiled.owner[is_beyond & is_tested]] = True
+    is_beyond = find_violated_rows(
+        replace(compiled, b=b), counts, SIGNIFICANCE, where=is_tested, one_test_each=True
+    )
+    violated[compiled.owner[is_beyond]] = True
     return violated
 
 

@@ -638,7 +638,7 @@ def choose_map(rows: EvaluationSet, margin: Array) -> Affine:
     Affine
         The identity, if no calibration error is above its bound, or the map makes none smaller.
     """
-    is_of_bins = np.diff(rows.compiled.row_tables["residuals"].indptr) > 0
+    is_of_bins = np.diff(rows.compiled.row_table("residuals").indptr) > 0
 
     def largest_violation(margin: Array) -> float:
         return float(rows.violations(margin)[is_of_bins].max(initial=0.0))

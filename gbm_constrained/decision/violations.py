@@ -34,7 +34,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -56,6 +56,7 @@ from gbm_constrained.problem.linear_constraints import (
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.influence import Influence
 
+NEAR = 512  # Candidates that are near enough for most rows to be violated by none of them.
 MIN_ROWS = 20  # Rows to assess a rate: below, one row moves it by 0.05 and more.
 # Violations of some rows of constraints at the values of a linear map, (rows, candidates); with
 # two ends of the values bounded from below.
@@ -151,11 +152,11 @@ class ErrorAndViolations:
     def _set_bounds(self, right: Float) -> None:
         """Set the right-hand sides of all rows of constraints."""
         self.bounds, self.right = right, right[self._kept] * self._weights
-        # Parts that tell all violations, and those that tell the largest one fastest.
-        self._parts: list[_Part]
-        self._fastest: list[_Part]
+        # What tells all violations, and what tells the largest one fastest.
+        self._each: tuple[_StraightRows, list[_Part]]
+        self._fastest: tuple[_StraightRows, list[_Part]]
         if self._takes_rows:
-            self._parts = self._fastest = [partial(_violate_rows, None, self.right)]
+            self._each = self._fastest = _StraightRows(None, self.right), []
             return
         combine, owner = self._rows[:, self._used], self._compiled.owner[self._kept]
         straight, pairs = ~self._is_curved, []
@@ -169,8 +170,11 @@ class ErrorAndViolations:
                 pairs.append(partial(_violate_pairs, *found))
                 left[mine] = False
         curves = self._collect_curves(right)
-        self._parts = [*_split(combine[straight], self.right[straight]), *curves, *ratios]
-        self._fastest = [*_split(combine[left], self.right[left]), *curves, *pairs, *of_pairs]
+        each, fewest = (
+            _StraightRows(combine[rows], self.right[rows]) for rows in (straight, left)
+        )
+        self._each = each, [*curves, *ratios]
+        self._fastest = fewest, [*curves, *pairs, *of_pairs]
 
     def _collect_ratios(self, combine: Any) -> tuple[list[_Part], list[_Part]]:
         """Collect the ratios of rates by pair, and in parts that tell the largest one fastest."""
@@ -253,10 +257,22 @@ class ErrorAndViolations:
         Between two ends of the values both are bounded from below. The largest one is found faster
         without the sum.
         """
+        rows, others = self._each if has_total else self._fastest
+        if rows.has_blocks and low.shape[1] > NEAR:
+            found = [
+                self.violations(
+                    low[:, i : i + NEAR],
+                    None if high is None else high[:, i : i + NEAR],
+                    has_total=has_total,
+                )
+                for i in range(0, low.shape[1], NEAR)
+            ]
+            largest, total = map(np.concatenate, zip(*found, strict=True))
+            return largest, total
         low = np.ascontiguousarray(low[1:])
         high = None if high is None else high[1:]
         largest, total = np.zeros((2, low.shape[1]))
-        for part in self._parts if has_total else self._fastest:
+        for part in (*rows.list_open(low, high), *others):
             violation = part(low, high)
             # Bounds of constraints that are left out are infinite, and so would be the product.
             np.maximum(violation, 0.0, out=violation)
@@ -328,6 +344,37 @@ def _violate_ratio(
     largest = ends[at].max(axis=0) + constant
     divisor = largest[None] if divisors is None else ends[divisors] + constant
     return ratio.divide(rows(low, high), divisor, largest, weight)
+
+
+class _StraightRows:
+    """Rows that are sums of values, or the values themselves without `combine`."""
+
+    def __init__(self, combine: Any, right: Float) -> None:
+        self.combine, self.right = combine, right
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether there are more rows than one part has."""
+        return self.combine is not None and len(_blocks_of(self.right.size)) > 1
+
+    @cached_property
+    def _above_and_below(self) -> tuple[Any, Any]:
+        return self.combine.maximum(0.0), self.combine.minimum(0.0)
+
+    def list_open(self, low: Float, high: Float | None) -> list[_Part]:
+        """List the parts of those rows that some candidate may violate.
+
+        A candidate violates few of the pairs of many groups.
+        """
+        if self.combine is None:
+            return [partial(_violate_rows, None, self.right)]
+        if not self.has_blocks:
+            return _split(self.combine, self.right)
+        above, below = self._above_and_below
+        ends = low if high is None else high
+        most = above @ low.max(axis=1) + below @ ends.min(axis=1)
+        is_open = most > self.right
+        return _split(self.combine[is_open], self.right[is_open])
 
 
 def _split(combine: Any, right: Float) -> list[_Part]:

@@ -100,9 +100,9 @@ class ViewCache:
     ----------
     cells : Partitions of the rows, with their views.
     weight : (n_cells,). Weight of each cell.
-    matrices : (n_cells, m). What a unit multiplier of each row of constraints adds to coefficients
-        of each cell.
-    owner : (m,). Constraint of each of these rows.
+    matrices : (n_cells, n_functionals). What a unit multiplier of each functional adds to
+        coefficients of each cell.
+    owner : (n_functionals,). Constraint of each of these functionals.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ class ViewCache:
     def look_up(self, multipliers: Float) -> Iterator[tuple[View, list[Float]]]:
         """Iterate over partitions and tables whose entries add up to the coefficients of a row.
 
-        The multipliers are k vectors, (m, k); each matrix has a table, (n_cells, k).
+        The multipliers are k vectors, (n_functionals, k); each matrix has a table, (n_cells, k).
         """
         if self._are_shared:
             active = set(self._owner[multipliers.any(axis=1)].tolist())
@@ -530,7 +530,7 @@ class ProblemConstants:
         ranges = constraints.cost_range
         if constraints.residual_blocks:  # Probabilities are as steep as proxies of rates.
             ranges = ranges + sparse.csr_array(
-                self._ranges_of_residuals(constraints.row_tables["residuals"].toarray())
+                self._ranges_of_residuals(constraints.row_table("residuals").toarray())
             )
         rates = rate_lipschitz(self.rows.n_classes) * ranges
         return rates @ scale, abs(self.rows.constraints.B) @ scale, self._reactions_of_pairs()
@@ -553,7 +553,7 @@ class ProblemConstants:
             weight = block.sum(self.rows.cell_weight)
             density = np.divide(total, weight, out=np.zeros_like(weight), where=weight > 0)
             of_parts = pair_sensitivities(
-                constraints.row_tables["pairs"][:, block.entries], density
+                constraints.row_table("pairs")[:, block.entries], density
             )
             # A cell has its share of a part's square.
             share = np.sqrt(self.rows.cell_weight[block.cells] * density[block.parts] / total)
@@ -874,15 +874,17 @@ class Lagrangian:
         There is a matrix for the cost of each class (for their difference if there are two), and
         one for the loss.
         """
-        problem = self.rows
+        problem, constraints = self.rows, self.rows.constraints
         scale = sparse.diags_array(problem.density)
-        A, K = problem.constraints.A, problem.n_classes
-        costs = [A[:, k::K] for k in range(K)]
+        U, K = constraints.U, problem.n_classes
+        costs = [U[:, k::K] for k in range(K)]
         added = [costs[1] - costs[0]] if K == 2 else costs
         if problem.has_loss_by_cell:
-            added.append(problem.constraints.B)
-        matrices = [sparse.csr_array(scale @ of_rows.T) for of_rows in added]
-        return ViewCache(problem.cells, problem.cell_weight, matrices, problem.constraints.owner)
+            added.append(constraints.V)
+        matrices = [sparse.csr_array(scale @ table.T) for table in added]
+        size = [span.stop - span.start for span in constraints.spans]
+        owner = np.repeat(np.arange(len(size)), size)
+        return ViewCache(problem.cells, problem.cell_weight, matrices, owner)
 
     def _parts(self, multipliers: Float, wanted: Sequence[bool]) -> list[tuple[View, Array]]:
         """Compute tables of coefficients by partition, with the columns that are wanted.
@@ -892,7 +894,7 @@ class Lagrangian:
         """
         problem, parts = self.rows, []
         of_proxy = np.column_stack([~problem.is_bounded, problem.is_bounded])
-        by_proxy = of_proxy * multipliers[:, None]
+        by_proxy = problem.constraints.R.T @ (of_proxy * multipliers[:, None])
         for view, tables in self.views.look_up(by_proxy):
             has_loss = problem.has_loss_by_cell
             loss = tables.pop().sum(axis=1) if has_loss else np.zeros(len(view))

@@ -418,14 +418,12 @@ class LinearConstraints:
         """Coefficients of the mean losses, (n_functionals, n_cells)."""
         return self.tables["loss"]
 
-    @cached_property
-    def row_tables(self) -> dict[str, Any]:
-        """Coefficients of each cell statistic in each row, (m, size of the statistic)."""
-        return {name: self.R @ table for name, table in self.tables.items()}
-
-    @cached_property
-    def _maps_of_rows(self) -> dict[str, LinearMap]:
-        return {name: LinearMap.from_csr(table) for name, table in self.row_tables.items()}
+    def row_table(self, statistic: str) -> Any:
+        """Coefficients of a cell statistic in each row, (m, size of the statistic)."""
+        made: dict[str, Any] = vars(self).setdefault("_row_tables", {})
+        if statistic not in made:
+            made[statistic] = self.R @ self.tables[statistic]
+        return made[statistic]
 
     @cached_property
     def _maps_of_functionals(self) -> dict[str, LinearMap]:
@@ -438,12 +436,12 @@ class LinearConstraints:
     @property
     def A(self) -> Any:  # noqa: N802
         """Coefficients of the predicted fractions in each row, (m, n_cells * n_classes)."""
-        return self.row_tables["predicted"]
+        return self.row_table("predicted")
 
     @property
     def B(self) -> Any:  # noqa: N802
         """Coefficients of the mean losses in each row, (m, n_cells)."""
-        return self.row_tables["loss"]
+        return self.row_table("loss")
 
     def find_stated(self, statistics: CellStatistics, functionals: Float) -> Float:
         """Compute the functionals as stated, given those of this object."""
@@ -452,7 +450,8 @@ class LinearConstraints:
     @property
     def statistics(self) -> frozenset[str]:
         """Names of the cell statistics that rows of constraints depend on."""
-        return frozenset(name for name, table in self.row_tables.items() if table.nnz)
+        used = np.unique(self.R.indices)
+        return frozenset(name for name, table in self.tables.items() if table[used].nnz)
 
     @cached_property
     def opposites(self) -> tuple[Codes, Codes]:
@@ -463,7 +462,8 @@ class LinearConstraints:
 
     def costs(self, multipliers: Float, statistic: str = "predicted") -> Float:
         """Add up the coefficients of a cell statistic in each row, weighted by multipliers."""
-        return self._maps_of_rows[statistic].transposed(multipliers)
+        of_functionals = self._row_map[0].transposed(multipliers)
+        return self._maps_of_functionals[statistic].transposed(of_functionals)
 
     def functionals(self, statistics: CellStatistics) -> Float:
         """Compute the value of each functional."""
@@ -710,7 +710,7 @@ class LinearConstraints:
     @cached_property
     def has_tables(self) -> Bool:
         """Whether each row holds pair rates or residuals, which no threshold changes; (m,)."""
-        tables = (self.row_tables[name] for name in ("pairs", "residuals"))
+        tables = (self.row_table(name) for name in ("pairs", "residuals"))
         return np.asarray(np.any([np.diff(table.indptr) > 0 for table in tables], axis=0))
 
     @property

@@ -788,7 +788,7 @@ class PairRows:
         self.steepest = np.inf if is_square else STEEPEST
         self._prices: Any = None  # of one multiplier each, (m, n_pairs)
         if is_square:
-            table = constraints.row_tables["pairs"]
+            table = constraints.row_table("pairs")
             of_blocks = [find_prices(table[:, one.entries], one.n_parts) for one in blocks]
             self._prices = sparse.csr_array(sparse.hstack(of_blocks))
         self.n_cells = len(cells)

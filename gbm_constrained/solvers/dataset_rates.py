@@ -316,7 +316,7 @@ def rate_problem_of(
         )
     # Refuse constraints on mean losses, or on pairs of rows, by name.
     for name, what in (("loss", "a mean loss"), ("pairs", "pairs of scores")):
-        found = np.flatnonzero(np.diff(constraints.row_tables[name].indptr))
+        found = np.flatnonzero(np.diff(constraints.row_table(name).indptr))
         if found.size:
             raise ValueError(
                 f"{constraints.rows[found[0]]} bounds {what}, which no ramp of decisions "

@@ -221,10 +221,13 @@ def scaled_parts(
     ]
 
 
-def blocks_of_rows(compiled: LinearConstraints) -> list[tuple[MeanScore, ...] | None]:
+def blocks_of_rows(
+    compiled: LinearConstraints, where: Bool | None = None
+) -> list[tuple[MeanScore, ...] | None]:
     """List the blocks of each row of constraints; None where it has a mean loss, or is curved.
 
-    Rows share the blocks that they have in common, as those of a gap do.
+    Rows share the blocks that they have in common, as those of a gap do. Outside of `where`, (m,),
+    the list is None as well.
     """
     known = dict[tuple[bytes, bytes], MeanScore]()
 
@@ -238,7 +241,8 @@ def blocks_of_rows(compiled: LinearConstraints) -> list[tuple[MeanScore, ...] | 
         keys = [(block.cells.tobytes(), block.score.tobytes()) for block in blocks]
         return tuple(map(known.setdefault, keys, blocks))
 
-    return [read(j) for j in range(len(compiled))]
+    asked = np.ones(len(compiled), dtype=bool) if where is None else where
+    return [read(j) if asked[j] else None for j in range(len(compiled))]
 
 
 def functionals_of(compiled: LinearConstraints, counts: CellCounts) -> Float:
@@ -296,6 +300,7 @@ class Fractions:
         self.count_rows = LinearMap.from_csr(self.bases)
         self.count_events = LinearMap.from_csr(self.events)
         n = len(compiled.parts)
+        self.each = sparse.eye_array(n, format="csr")  # Coefficients of functionals in themselves.
         self.stated_sum = sparse.csr_array((coefficient, (of, range(len(of)))), shape=(n, len(of)))
         self.mixing = compiled.mixing
         self.sum = self.stated_sum if self.mixing is None else self.mixing @ self.stated_sum

@@ -73,9 +73,15 @@ class Influence:
         ndarray of shape (n,)
             NaN for sums with a mean loss, or with a fraction over no rows.
         """
-        of_sums, square = self._influence(combine, counts)
-        with np.errstate(invalid="ignore"):
-            found = replace(of_sums, data=of_sums.data**2)(square)
+        if combine.shape[0] <= combine.shape[1]:
+            of_sums, square = self._influence(combine, counts)
+            with np.errstate(invalid="ignore"):
+                found = replace(of_sums, data=of_sums.data**2)(square)
+        else:  # Of the pairs of many groups each is influenced by all rows, with credible rates.
+            matrix, starts = self._covariance(counts), range(0, combine.shape[0], 4096)
+            blocks = [combine[start : start + 4096] for start in starts]
+            sums = [np.asarray(block.multiply(block @ matrix).sum(axis=1)) for block in blocks]
+            found = np.maximum(np.concatenate(sums), 0.0)
         is_unknown = np.isnan(self.fractions.constant)
         if is_unknown.any():
             found[combine.astype(bool) @ is_unknown] = np.nan
@@ -86,13 +92,15 @@ class Influence:
 
         They are NaN for mean losses and fractions over no rows.
         """
-        is_loss = np.isnan(self.fractions.constant)
-        of_rates, square = self._influence(sparse.eye_array(is_loss.size, format="csr"), None)
-        at = of_rates.row, of_rates.column
-        matrix: Any = sparse.csr_array((of_rates.data, at), shape=of_rates.shape)
-        found: Float = (matrix @ sparse.diags_array(square) @ matrix.T).toarray()
+        found, is_loss = self._covariance(None), np.isnan(self.fractions.constant)
         found[is_loss] = found[:, is_loss] = np.nan
         return found
+
+    def _covariance(self, counts: CellCounts | None) -> Float:
+        of_rates, square = self._influence(self.fractions.each, counts)
+        at = of_rates.row, of_rates.column
+        matrix: Any = sparse.csr_array((of_rates.data, at), shape=of_rates.shape)
+        return np.asarray((matrix @ sparse.diags_array(square) @ matrix.T).toarray())
 
     def _influence(self, combine: Any, counts: CellCounts | None) -> tuple[LinearMap, Float]:
         """Find the influence on sums of rows of weight one, and the squared weights of rows."""

@@ -39,6 +39,7 @@ from gbm_constrained.statistics.counts import (
     MeanScore,
     blocks_of,
     blocks_of_rows,
+    functionals_of,
     scaled_parts,
 )
 from gbm_constrained.statistics.influence import find_violated_curves
@@ -298,6 +299,7 @@ def find_violated_rows(
     counts: CellCounts,
     delta: ArrayLike,
     *,
+    where: Bool | None = None,
     one_test_each: bool = False,
 ) -> Bool:
     """Find the rows of constraints that are violated in the population beyond doubt.
@@ -315,8 +317,14 @@ def find_violated_rows(
     """
     curved = find_violated_curves(compiled, counts, delta)
     negated = replace(compiled, R=-compiled.R, b=-compiled.b)
-    rows, levels = blocks_of_rows(negated), np.broadcast_to(delta, len(compiled)).tolist()
+    levels = np.broadcast_to(delta, len(compiled)).tolist()
     beyond = np.zeros((*counts.weight.shape[:-2], len(compiled)), dtype=bool)
+    stated = compiled.stated or compiled
+    values = (functionals_of(stated, counts) - stated.constant) @ compiled.R.T
+    # A row that holds in the sample is not refuted by it.
+    may_be = (values > compiled.b + ROUNDING).reshape(-1, len(compiled)).any(axis=0)
+    asked_for = True if where is None else where
+    rows = blocks_of_rows(negated, may_be & asked_for)
     room = np.full(beyond.shape, -np.inf)  # Where positive, the exact test may reject.
 
     # Rows share blocks.
@@ -349,7 +357,7 @@ def find_violated_rows(
     for j in np.flatnonzero(asked.reshape(-1, len(rows)).any(axis=0)).tolist():
         p = _p_of_two_binomials(rows[j] or (), negated.b[j], counts, asked[..., j])
         beyond[..., j] |= p <= levels[j]
-    return beyond | curved
+    return np.asarray((beyond | curved) & asked_for)
 
 
 class _BoundedRow:
