@@ -544,7 +544,7 @@ def find_prices(rows: PredictedRows, score: Array, criterion: Criterion) -> Floa
 
 
 def _tabulate_shifts(
-    problem: RegressionRows, all_scores: Float, index: Codes, kept: Codes
+    problem: RegressionRows, all_scores: Float, index: Codes, used: Codes, combine: Any
 ) -> Callable[[Float], GroupCandidates]:
     """Make what lists shifts of some rows, with what these add to the loss and the constraints.
 
@@ -556,33 +556,36 @@ def _tabulate_shifts(
         Scores of all rows.
     index : ndarray of int of shape (n_part,)
         Positions of the rows that are shifted together.
-    kept : ndarray of int of shape (m,)
-        Rows of constraints that have a value.
+    used : ndarray of int of shape (n_functionals,)
+        Functionals that rows of constraints depend on.
+    combine : sparse array of shape (m, n_functionals)
+        Coefficients of these in the rows.
     """
     shape = index.size, len(problem.cells)
     share = sparse.csr_array(shape)
     for view in problem.cells.take(index).views:
         weight = view.weigh(problem.row_weight[index]) / problem.divisor[view.codes]
         share = share + sparse.csr_array((weight, (np.arange(index.size), view.codes)), shape)
-    A, n_functions = problem.constraints.A[kept], len(problem.functions)
-    # Coefficients of the rows' values in the constraints, (m, n_part), by row function.
-    shares: list[Any] = [A[:, k::n_functions] @ share.T for k in range(n_functions)]
+    U, n_functions = problem.constraints.U[used], len(problem.functions)
+    # Coefficients of the rows' values in the functionals, (n_functionals, n_part), by function.
+    shares: list[Any] = [U[:, k::n_functions] @ share.T for k in range(n_functions)]
     y = problem.targets[index, None]
     share_of_loss = problem.objective_weight[index] / problem.total_weight
 
     def tabulate(shifts: Float) -> GroupCandidates:
         # Values of rows at several shifts are tables of at most about a million numbers.
         n_blocks = -(-shifts.size * index.size // (1 << 20))
-        losses, rates = [], []
+        losses, parts = [], []
         for block in np.array_split(shifts, max(min(n_blocks, shifts.size), 1)):
             score = all_scores[index, None] + block
             f = problem.objective.predict(score)
-            of_block = np.zeros((kept.size, block.size))
+            of_block = np.zeros((used.size, block.size))
             for of_rows, function in zip(shares, problem.functions, strict=True):
                 of_block += of_rows @ row_values(function, y, f)
             losses.append(share_of_loss @ problem.objective.values(y, score))
-            rates.append(of_block)
-        return GroupCandidates(shifts, np.concatenate(losses), np.concatenate(rates, axis=1))
+            parts.append(of_block)
+        of_shifts = np.concatenate(parts, axis=1)
+        return GroupCandidates(shifts, np.concatenate(losses), of_shifts, combine @ of_shifts)
 
     return tabulate
 
@@ -597,8 +600,10 @@ def _search_grids(rows: PredictedRows, score: Float, groups: GroupOffsets, error
     own = groups.searchable(rows.cells.rows)
     present = np.unique(own[own >= 0]).tolist()
     indices = (np.flatnonzero(own == g) for g in (-1, *present))
-    problem = rows.lagrangian.rows
-    others, *parts = (_tabulate_shifts(problem, score, index, kept) for index in indices)
+    problem, combine = rows.lagrangian.rows, compiled.R[kept]
+    used = np.unique(combine.indices)
+    combine = combine[:, used]
+    others, *parts = (_tabulate_shifts(problem, score, index, used, combine) for index in indices)
     none = others(np.zeros(1))
     fixed, middle = np.append(none.error, none.rates), N_SHIFTS // 2
     best, width = np.zeros(len(groups.levels)), float(np.ptp(score)) or 1.0
@@ -606,7 +611,7 @@ def _search_grids(rows: PredictedRows, score: Float, groups: GroupOffsets, error
         steps = np.linspace(-width, width, N_SHIFTS)
         width /= 6.0
         tables = [part(best[g] + steps) for g, part in zip(present, parts, strict=True)]
-        search = PerGroupSearch(tables, present, best, fixed, kept, starts=(middle,))
+        search = PerGroupSearch(tables, present, best, fixed, kept, combine, starts=(middle,))
         if (found := search.find(compiled.b)) is not None:
             best = found.values
             continue

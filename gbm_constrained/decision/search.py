@@ -36,6 +36,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
 from gbm_constrained.constraints.base import ROUNDING
@@ -576,13 +577,21 @@ class GroupCandidates:
         Shifts of the scores, ascending.
     error : ndarray of shape (T,)
         Errors at each shift.
+    parts : ndarray of shape (n_functionals, T)
+        Parts in the functionals that the constraints depend on.
     rates : ndarray of shape (m, T)
         Parts in the left-hand sides of the constraints.
     """
 
     shift: Float
     error: Float
+    parts: Float
     rates: Float
+
+    def take(self, at: Codes) -> GroupCandidates:
+        """Take the shifts at some positions."""
+        of_each = self.parts[:, at], self.rates[:, at]
+        return GroupCandidates(self.shift[at], self.error[at], *of_each)
 
     def spread(self, most: int) -> Codes:
         """List positions of at most so many shifts, evenly spread."""
@@ -611,6 +620,16 @@ class GroupCandidates:
     def is_constant(self) -> Bool:
         """Whether each rate is the same at all shifts."""
         return np.asarray((self.rates == self.rates[:, :1]).all(axis=1))
+
+    @cached_property
+    def least(self) -> Float:
+        """Smallest value of each rate."""
+        return np.asarray(self.rates.min(axis=1))
+
+    @cached_property
+    def most(self) -> Float:
+        """Largest value of each rate."""
+        return np.asarray(self.rates.max(axis=1))
 
     @cached_property
     def by_error(self) -> Codes:
@@ -643,6 +662,8 @@ class PerGroupSearch:
         Error of all other rows, and what they add to the constraints that are kept.
     kept : ndarray of int of shape (n_kept,)
         Rows of constraints that are searched under, in the order of the rates.
+    combine : sparse array of shape (n_kept, n_functionals)
+        Coefficients of the functionals in these rows.
     starts : sequence of int
         Positions that all groups start a search at, beside the optimum of mixtures.
     """
@@ -652,6 +673,7 @@ class PerGroupSearch:
     common: Float
     fixed: Float
     kept: Codes
+    combine: Any
     starts: Sequence[int]
 
     def find(self, bounds: Float) -> GroupShifts | None:
@@ -661,7 +683,8 @@ class PerGroupSearch:
         """
         right = bounds[self.kept] - self.fixed[1:]
         if len(self.tables) <= 2:
-            none = GroupCandidates(np.zeros(1), np.zeros(1), np.zeros((right.size, 1)))
+            nothing = np.zeros((self.combine.shape[1], 1)), np.zeros((right.size, 1))
+            none = GroupCandidates(np.zeros(1), np.zeros(1), *nothing)
             first, second = [*self.tables, none, none][:2]
             found = best_pair(first, second, right)
             return None if found is None else self._describe(found[: len(self.tables)], right)
@@ -699,25 +722,26 @@ class PerGroupSearch:
 
     def _round(self, right: Float) -> list[int]:
         """Round the best mixture of thresholds to the thresholds nearest to its rates."""
-        few = [
-            GroupCandidates(table.shift[at], table.error[at], table.rates[:, at])
-            for table in self.tables
-            for at in [table.spread(MOST_CANDIDATES)]
-        ]
+        few = [table.take(table.spread(MOST_CANDIDATES)) for table in self.tables]
         sizes = [table.shift.size for table in few]
-        rates = np.concatenate([table.rates for table in few], axis=1)
-        ones = np.repeat(np.eye(len(few)), sizes, axis=1)
-        errors = np.concatenate([table.error for table in few])
+        errors, n = np.concatenate([table.error for table in few]), self.combine.shape[1]
         allowed, at = right.copy(), [0] * len(few)
         is_bounded = np.isfinite(right)
+        # Functionals are variables of their own, so that comparisons of many groups stay sparse.
+        functionals = sparse.csr_array(np.concatenate([table.parts for table in few], axis=1))
+        ones: Any = sparse.block_diag([np.ones((1, size)) for size in sizes])
+        equal: Any = sparse.block_array([[functionals, -sparse.eye_array(n)], [ones, None]])
+        none: Any = sparse.csr_array((int(is_bounded.sum()), errors.size))
+        rows = sparse.hstack([none, self.combine[is_bounded]], format="csc")
+        free: Any = np.repeat([[0.0, np.inf], [-np.inf, np.inf]], [errors.size, n], axis=0)
         for _ in self.tables:
             found = solve_linear_programme(
-                errors, rates[is_bounded], allowed[is_bounded], (0, None),
-                A_eq=ones, b_eq=np.ones(len(few)),
+                np.append(errors, np.zeros(n)), rows, allowed[is_bounded], free,
+                A_eq=equal.tocsc(), b_eq=np.repeat([0.0, 1.0], [n, len(few)]),
             )  # fmt: skip
             if found.x is None:
                 return at
-            parts = np.split(found.x, np.cumsum(sizes)[:-1])
+            parts = np.split(found.x[: errors.size], np.cumsum(sizes)[:-1])
             wanted = [table.rates @ part for table, part in zip(few, parts, strict=True)]
             at = [  # The thresholds whose rates are nearest to wanted ones.
                 int(np.abs(table.rates - own[:, None]).sum(axis=0).argmin())
@@ -777,12 +801,10 @@ def _best_partners(
     """Find the best threshold of the second group for each of the first, if there is one."""
     n = second.shift.size
     low, high = np.zeros(first.shift.size, np.intp), np.full(first.shift.size, n, np.intp)
+    if (first.least + second.least > right + ROUNDING).any():
+        return low, np.zeros(first.shift.size, dtype=bool)
     # Of many groups most constraints are about neither of the two, or about one of them.
-    is_settled = first.is_constant & second.is_constant
-    room = (right - first.rates[:, 0] + ROUNDING)[is_settled]
-    if (room < second.rates[is_settled, 0]).any():
-        high[:] = 0
-    for i in np.flatnonzero(~is_settled):
+    for i in np.flatnonzero(first.most + second.most > right):
         c, a = second.ascending[i], first.rates[i]
         left = right[i] - (a[:1] if first.is_constant[i] else a) + ROUNDING
         if second.is_constant[i]:
@@ -835,9 +857,11 @@ def search_group_thresholds(
     """
     kept = np.flatnonzero(compiled.is_known & ~compiled.has_scores)
     margin = np.asarray(margin, dtype=np.float64)
-    measure = DecisionFunctionals(cells, compiled.A[kept])
+    combine = compiled.R[kept]
+    used = np.unique(combine.indices)
+    combine, measure = combine[:, used], DecisionFunctionals(cells, compiled.U[used])
     present = [g for g in range(common.size) if (groups == g).any()]
-    most = max(ENTRIES // (measure.size * max(len(present), 1)), MOST_CANDIDATES)
+    most = max(ENTRIES // ((1 + kept.size) * max(len(present), 1)), MOST_CANDIDATES)
     tables = []
     for g in present:
         rows = np.flatnonzero(groups == g)
@@ -846,12 +870,14 @@ def search_group_thresholds(
         if line.shift.size > most:
             line = line.thin(most)
         values = np.concatenate([*measure.on(part).along(line)], axis=1)
-        tables.append(GroupCandidates(line.shift, values[0], values[1:]))
+        parts = values[1:]
+        tables.append(GroupCandidates(line.shift, values[0], parts, combine @ parts))
     others = np.flatnonzero(groups < 0)
     decided = (margin[others] + (common[0] if common.size else 0.0) > 0).astype(np.intp)
     fixed = measure.on(cells.take(others)).measure(decided)
+    fixed = np.append(fixed[0], combine @ fixed[1:])
     # Of many groups, all rows of one class are a start as well.
-    return PerGroupSearch(tables, present, common, fixed, kept, starts=(0, -1))
+    return PerGroupSearch(tables, present, common, fixed, kept, combine, starts=(0, -1))
 
 
 def match_selection_rate(

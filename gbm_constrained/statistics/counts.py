@@ -193,7 +193,25 @@ class MeanScore:
 
     def has_equal_weights(self, counts: CellCounts) -> bool:
         """Whether all rows of the base set weigh the same."""
-        return bool(are_equal(*map(self.sum, (counts.weight, counts.square, counts.count))).all())
+        known: dict[MeanScore, bool] = vars(counts).setdefault("_equal_weights", {})
+        if self not in known:  # Pairs of groups ask for each group again and again.
+            sums = map(self.sum, (counts.weight, counts.square, counts.count))
+            known[self] = bool(are_equal(*sums).all())
+        return known[self]
+
+    def count_events(self, counts: CellCounts) -> tuple[Float, Float]:
+        """Count the rows whose score is the largest value, and all rows."""
+        known: dict[MeanScore, Any] = vars(counts).setdefault("_events", {})
+        if self not in known:
+            events = self.sum(counts.count, self.reaches(self.high))
+            known[self] = events, self.sum(counts.count)
+        events, n = known[self]
+        return events, n
+
+    @cached_property
+    def members(self) -> frozenset[int]:
+        """Cells of the base set."""
+        return frozenset(self.cells.tolist())
 
 
 def blocks_of(parts: Sequence[WeightedFraction]) -> tuple[MeanScore, ...]:
@@ -241,8 +259,12 @@ def blocks_of_rows(
         keys = [(block.cells.tobytes(), block.score.tobytes()) for block in blocks]
         return tuple(map(known.setdefault, keys, blocks))
 
-    asked = np.ones(len(compiled), dtype=bool) if where is None else where
-    return [read(j) if asked[j] else None for j in range(len(compiled))]
+    if where is not None:
+        return [read(j) if asked else None for j, asked in enumerate(where.tolist())]
+    made: dict[str, Any] = vars(compiled)
+    if "_blocks_of_rows" not in made:  # Certificates ask for them at each threshold.
+        made["_blocks_of_rows"] = [read(j) for j in range(len(compiled))]
+    return list(made["_blocks_of_rows"])
 
 
 def functionals_of(compiled: LinearConstraints, counts: CellCounts) -> Float:

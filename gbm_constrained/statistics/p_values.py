@@ -104,14 +104,12 @@ def _p_of_mean(block: MeanScore, bound: float, counts: CellCounts) -> Float:
     return np.asarray(hoeffding_bentkus_p_value(mean, n, scaled))
 
 
-def _are_two_binomials(
-    blocks: Sequence[MeanScore], has_equal_weights: Callable[[MeanScore], bool]
-) -> bool:
+def _are_two_binomials(blocks: Sequence[MeanScore], counts: CellCounts) -> bool:
     """Whether blocks are two binomials of different rows: parts of a row are of one view."""
-    if len(blocks) != 2 or not all(b.is_binomial and has_equal_weights(b) for b in blocks):
+    if len(blocks) != 2 or not all(b.is_binomial and b.has_equal_weights(counts) for b in blocks):
         return False
     first, second = blocks
-    return not np.isin(first.cells, second.cells).any()
+    return first.members.isdisjoint(second.members)
 
 
 def _p_of_two_binomials(
@@ -123,10 +121,7 @@ def _p_of_two_binomials(
     times the probability of its high value.
     """
     first, second = blocks
-    (events_1, n_1), (events_2, n_2) = (
-        (block.sum(counts.count, block.reaches(block.high)), block.sum(counts.count))
-        for block in blocks
-    )
+    (events_1, n_1), (events_2, n_2) = (block.count_events(counts) for block in blocks)
     limit = bound - first.low - second.low
     p = np.ones(n_1.shape)
     for at in map(tuple, np.argwhere(np.ones(p.shape, bool) if where is None else where)):
@@ -143,8 +138,7 @@ def _make_upper_limit(block: MeanScore, counts: CellCounts) -> Callable[[Any], F
     Rows of unequal weights count as their effective number.
     """
     if block.has_equal_weights(counts):
-        n, mean = block.sum(counts.count), block.mean(counts.count)
-        events = block.sum(counts.count, block.reaches(block.high))
+        (events, n), mean = block.count_events(counts), block.mean(counts.count)
     else:
         n, mean = block.effective_rows(counts), block.mean(counts.weight)
         events = n * np.clip((np.nan_to_num(mean) - block.low) / block.width, 0.0, 1.0)
@@ -263,7 +257,7 @@ def p_value_of_blocks(
         return _p_weighted(blocks, bound, counts)
     if len(blocks) == 1:
         return _p_of_mean(blocks[0], bound, counts)
-    if _are_two_binomials(blocks, lambda block: block.has_equal_weights(counts)):
+    if _are_two_binomials(blocks, counts):
         return _p_of_two_binomials(blocks, bound, counts)
     return _p_of_union(blocks, bound, counts)
 
@@ -329,7 +323,6 @@ def find_violated_rows(
 
     # Rows share blocks.
     make_limit = cache(partial(_make_upper_limit, counts=counts))
-    has_equal_weights = cache(lambda block: block.has_equal_weights(counts))
 
     @cache
     def upper(block: MeanScore, level: float) -> Float:
@@ -346,7 +339,7 @@ def find_violated_rows(
             beyond[..., j] = is_apart & (p_value_of_blocks(blocks, bound, counts) <= level)
             continue
         beyond[..., j] = total(blocks, level / len(blocks)) < bound - ROUNDING
-        if level > GAMMA and _are_two_binomials(blocks, has_equal_weights):
+        if level > GAMMA and _are_two_binomials(blocks, counts):
             # At limits of level sqrt(delta) as few events of both have the probability delta. If
             # the null hypothesis allows these, the p-value is no smaller.
             room[..., j] = bound - ROUNDING - total(blocks, sqrt(level))
