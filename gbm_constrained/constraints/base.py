@@ -179,22 +179,23 @@ class CurveFunction:
         return np.asarray((np.maximum(found, 0.0) ** self.p).sum(axis=0) ** (1.0 / self.p))
 
     def gradient(self, functionals: Float) -> Float:
-        """Compute the gradient at functionals of shape (n_functionals,).
+        """Compute the gradients at functionals of shape (n_functionals,) or (n_functionals, n).
 
-        For p above one it is zero where no difference exceeds rounding.
+        They have the same shape. For p above one a gradient is zero where no difference exceeds
+        rounding.
         """
-        factors = np.ones(len(self.parts))
+        factors = np.ones((len(self.parts), *functionals.shape[1:]))
         if self.p != 1.0:
             positive = np.maximum(self._values(functionals), 0.0)
-            total = float((positive**self.p).sum() ** (1.0 / self.p))
-            if not total > ROUNDING:  # All groups alike: rounding has no direction.
-                return np.zeros(functionals.shape[0])
-            factors = (positive / total) ** (self.p - 1.0)
+            total = np.asarray((positive**self.p).sum(axis=0) ** (1.0 / self.p))
+            is_apart = total > ROUNDING  # All groups alike: rounding has no direction.
+            share = np.divide(positive, total, out=np.zeros_like(positive), where=is_apart)
+            factors = share ** (self.p - 1.0)
         slopes = [of.gradient(functionals[own]) for of, own in self._groups]
         if self.is_difference:
             pairs = zip(slopes[::2], slopes[1::2], strict=True)
             both = [np.concatenate([first, -second]) for first, second in pairs]
-            slopes = [np.zeros(one.size) if np.isnan(one).any() else one for one in both]
+            slopes = [np.where(np.isnan(one).any(axis=0), 0.0, one) for one in both]
         weighed = zip(factors, self.parts, slopes, strict=True)
         return np.concatenate([factor * (w * slope) for factor, (w, _), slope in weighed])
 
@@ -380,7 +381,10 @@ class Expression(WithoutArithmetic):
         raise NotImplementedError
 
     def gradient(self, functionals: Float) -> Float:
-        """Compute the gradient at functionals of shape (n_functionals,); NaN if undefined."""
+        """Compute the gradients at functionals of shape (n_functionals,) or (n_functionals, n).
+
+        They have the same shape, and are NaN where the expression is undefined.
+        """
         raise NotImplementedError
 
     def with_classes(self, classes: Sequence[Any] | NDArray[Any]) -> Expression:
@@ -817,8 +821,8 @@ class Rate(Expression):
         return np.asarray(functionals[0])
 
     def gradient(self, functionals: Float) -> Float:
-        """Return one."""
-        return np.ones(1)
+        """Return ones."""
+        return np.ones_like(functionals)
 
     def with_positive_class(self, label: Hashable) -> Rate:
         """Name the positive class in the terms of the rate, and add up equal terms."""
@@ -1007,8 +1011,8 @@ class Quotient(Expression):
 
         It grows without bound at zero.
         """
-        inverse = 1.0 / max(float(functionals[1]), 1e-3)
-        return np.array([inverse, -float(self.values(functionals)) * inverse])
+        inverse = 1.0 / np.maximum(functionals[1], 1e-3)
+        return np.array([inverse, -self.values(functionals) * inverse])
 
     @property
     def accepted(self) -> tuple[float, str]:

@@ -41,13 +41,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from gbm_constrained._typing import Array, Bool, Codes, Float
-from gbm_constrained.constraints.base import ROUNDING
+from gbm_constrained.constraints.base import ROUNDING, CurveFunction
 from gbm_constrained.constraints.comparisons import Ratio
 from gbm_constrained.data.cells import Cells
 from gbm_constrained.decision.histograms import Candidates, DecisionFunctionals
 from gbm_constrained.decision.rules import calibrate_scores, decide_by_costs, probabilities_of
 from gbm_constrained.problem.linear_constraints import (
-    CurveDirections,
     LinearConstraints,
     find_levels,
     solve_linear_programme,
@@ -56,6 +55,7 @@ from gbm_constrained.problem.linear_constraints import (
 from gbm_constrained.statistics.counts import CellCounts
 from gbm_constrained.statistics.influence import Influence
 
+CURVES = 16  # Curved rows that are measured at once.
 NEAR = 512  # Candidates that are near enough for most rows to be violated by none of them.
 MIN_ROWS = 20  # Rows to assess a rate: below, one row moves it by 0.05 and more.
 # Violations of some rows of constraints at the values of a linear map, (rows, candidates); with
@@ -203,20 +203,26 @@ class ErrorAndViolations:
         Quotients over few rows decide nothing: noise closes some gap of theirs. Such a row is
         violated by all that rates can be apart.
         """
-        compiled, weights = self._compiled, violation_weights(self._compiled)
-        count, found = self.linear.cells.weighted_count, list[_Part]()
-        for curve in compiled.curves.without(compiled.has_scores).items:
-            smallest = []  # Denominators below which there are too few rows.
-            for i in curve.row.function.denominators:
-                bases = [part.cells for part in compiled.parts[curve.row.at[i]] or ()]
-                n_rows = min((float(count[base].sum()) for base in bases), default=0.0)
-                smallest.append(MIN_ROWS / n_rows if n_rows > 0.0 else np.inf)
-            at, constant = np.searchsorted(self._used, curve.at), compiled.constant[curve.at]
-            least = np.array(smallest, dtype=np.float64)
-            first = curve.first
-            found.append(
-                partial(_violate_curve, curve, at, constant, least, right[first], weights[first])
-            )
+        compiled, found = self._compiled, list[_Part]()
+        weights, count = violation_weights(compiled), self.linear.cells.weighted_count
+        curves = compiled.curves.without(compiled.has_scores)
+        rows = np.array([curve.first for curve in curves.items], dtype=np.intp)
+
+        def find_least(k: int) -> float:
+            """Find the rate of a functional below which there are too few rows."""
+            bases = [part.cells for part in compiled.parts[k] or ()]
+            n_rows = min((float(count[base].sum()) for base in bases), default=0.0)
+            return MIN_ROWS / n_rows if n_rows > 0.0 else np.inf
+
+        for function, own, at in curves.alike:
+            below = at[list(function.denominators)]
+            least = np.reshape([find_least(k) for k in below.ravel().tolist()], below.shape)
+            used = np.searchsorted(self._used, at)
+            for some in _blocks_of(own.size, CURVES):
+                of_some = used[:, some], compiled.constant[at[:, some]], least[:, some]
+                first = rows[own[some]]
+                given = *of_some, right[first], weights[first]
+                found.append(partial(_violate_curves, function, *given))
         return found
 
     def with_bounds(self, right: Float) -> ErrorAndViolations:
@@ -382,33 +388,36 @@ def _split(combine: Any, right: Float) -> list[_Part]:
     return [partial(_violate_rows, combine[some], right[some]) for some in _blocks_of(right.size)]
 
 
-def _blocks_of(size: int) -> list[slice]:
-    return [slice(i, i + 64) for i in range(0, size, 64)]
+def _blocks_of(size: int, most: int = 64) -> list[slice]:
+    return [slice(i, i + most) for i in range(0, size, most)]
 
 
-def _violate_curve(
-    curve: CurveDirections,
+def _violate_curves(
+    function: CurveFunction,
     at: Codes,
     constant: Float,
-    smallest: Float,
-    right: float,
-    weight: float,
+    least: Float,
+    right: Float,
+    weight: Float,
     low: Float,
     high: Float | None = None,
 ) -> Float:
-    """Compute the violation of a curved row by its functionals, which are values and constants.
+    """Compute the violations of n curved rows of one function of k values and constants.
 
-    `at` are their positions among the values. No bound is known between two ends of the values.
+    Positions and constants are (k, n), and `least` is the smallest value of each denominator that
+    is enough. No bound is known between two ends of the values.
     """
-    if high is not None or not np.isfinite(right):
+    if high is not None:
         return np.full((1, low.shape[1]), -np.inf)
-    function, f = curve.row.function, low[at] + constant[:, None]
-    over = function.values(f) - right
-    least = (1.0 - ROUNDING) * smallest[:, None]
-    is_open = (f[list(function.denominators)] < least).any(axis=0)
+    f = low[at] + constant[..., None]
+    found = function.values(f.reshape(len(f), -1)).reshape(f.shape[1:])
+    over = found - right[:, None]
+    is_few = f[list(function.denominators)] < (1.0 - ROUNDING) * least[..., None]
+    is_open = is_few.any(axis=0)
     over[is_open] = np.maximum(over[is_open], 1.0)
     over[np.isnan(over)] = 1.0
-    return np.asarray(over[None] * weight)
+    over[~np.isfinite(right)] = -np.inf
+    return np.asarray(over * weight[:, None])
 
 
 def _recognise_pairs(rows: Any, right: Float) -> tuple[Codes, float, float, float] | None:

@@ -39,7 +39,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from gbm_constrained._typing import Bool, Codes, Float
-from gbm_constrained.constraints.base import ROUNDING, Constraint, CurvedRow
+from gbm_constrained.constraints.base import ROUNDING, Constraint, CurvedRow, CurveFunction
 from gbm_constrained.constraints.comparisons import Grouped
 from gbm_constrained.constraints.rates import RowFunction, row_functions_of
 from gbm_constrained.data.cells import Cells, CellStatistics
@@ -222,12 +222,6 @@ class CurveDirections:
         weight = sign * derivatives[self.rows]
         return np.bincount(at.astype(np.intp), weight, len(self.row.at)).astype(np.float64)
 
-    def derivatives(self, functionals: Float) -> Float:
-        """Compute the part of the derivative that each direction has."""
-        at, sign = np.array(self.directions).T
-        found = sign * self.gradient(functionals)[at.astype(np.intp)]
-        return np.asarray(np.maximum(found, 0.0), dtype=np.float64)
-
 
 @dataclass(frozen=True)
 class Curves:
@@ -250,6 +244,32 @@ class Curves:
         found = np.zeros(self.n_rows, dtype=bool)
         for curve in self.items:
             found[curve.rows] = True
+        return found
+
+    @cached_property
+    def alike(self) -> list[tuple[CurveFunction, Codes, Codes]]:
+        """The functions, with the curves of each, (n,), and their functionals, (k, n)."""
+        members: dict[CurveFunction, list[int]] = {}
+        for i, curve in enumerate(self.items):
+            members.setdefault(curve.row.function, []).append(i)
+        places = [curve.row.at for curve in self.items]
+        return [
+            (function, np.array(own), np.array([places[i] for i in own], dtype=np.intp).T)
+            for function, own in members.items()
+        ]
+
+    def values(self, functionals: Float) -> Float:
+        """Compute the value of each curve, (n_items,); NaN where a functional is unknown.
+
+        A function without a value at known functionals, as a quotient of zeros is, holds.
+        """
+        found = np.zeros(len(self.items))
+        for function, own, at in self.alike:
+            of_each = functionals[at]
+            found[own] = function.values(of_each)
+            is_undefined = np.isnan(found[own]) & ~np.isnan(of_each).any(axis=0)
+            for i in own[is_undefined].tolist():
+                found[i] = self.items[i].row.bound
         return found
 
     @cached_property
@@ -287,10 +307,21 @@ class Curves:
 
         It is one for straight rows, and the part of the derivative for directions of curves.
         """
-        found = np.ones(self.n_rows)
-        for curve in self.items:
-            found[curve.rows] = curve.derivatives(functionals)
+        found, slopes = np.ones(self.n_rows), self.gradients(functionals)
+        for (_, own, _), slope in zip(self.alike, slopes, strict=True):
+            k, sign = np.array(self.items[own[0]].directions).T
+            first = np.array([self.items[i].first for i in own.tolist()])
+            parts = np.maximum(sign[:, None] * slope[k.astype(np.intp)], 0.0)
+            found[first + np.arange(k.size)[:, None]] = parts
         return found
+
+    def gradients(self, functionals: Float) -> list[Float]:
+        """Compute the gradients of the curves of each function, (k, n), zero where undefined."""
+        return [
+            np.where(np.isnan(function.values(own)), 0.0, function.gradient(own))
+            for function, _, at in self.alike
+            for own in [functionals[at]]
+        ]
 
     def prices(self, multipliers: Float, derivatives: Float) -> Float:
         """Find the price of each row from its multiplier; directions of a curve share theirs.
@@ -481,25 +512,32 @@ class LinearConstraints:
         """Compute the left-hand side of each row from the functionals; shape (m,)."""
         multiply, constant = self._row_map
         found = multiply(functionals - constant)
-        for curve in self.curves.items:
-            found[curve.rows] = curve.value(functionals)
+        for curve, value in zip(self.curves.items, self.curves.values(functionals), strict=True):
+            found[curve.rows] = value
         return found
 
     def tangent(self, functionals: Float) -> LinearConstraints:
         """Replace the directions of curved rows by their tangents at some functionals."""
         if not self.curves.items:
             return self
-        R, b = self.R.tolil(), self.b.copy()
-        for curve in self.curves.items:
-            slope, at = curve.gradient(functionals), curve.at
-            # Right-hand sides have been reduced by the constants.
-            moved = slope @ (np.nan_to_num(functionals[at]) - np.nan_to_num(self.constant[at]))
-            for row in range(curve.rows.start, curve.rows.stop):
-                R[row] = 0.0
-                for k, a in zip(at, slope, strict=True):
-                    R[row, k] += a
-            b[curve.rows] = curve.row.bound - curve.value(functionals) + moved
-        return replace(self, R=sparse.csr_array(R), b=b, curves=Curves(len(self)))
+        b, values = self.b.copy(), self.curves.values(functionals)
+        straight = keep_rows(self.R, ~self.curves.is_curved).tocoo()
+        entries = [(straight.data, *straight.coords)]
+        slopes = self.curves.gradients(functionals)
+        # Right-hand sides have been reduced by the constants.
+        given = np.nan_to_num(functionals) - np.nan_to_num(self.constant)
+        for (_, own, at), slope in zip(self.curves.alike, slopes, strict=True):
+            moved = (slope * given[at]).sum(axis=0)
+            for n, i in enumerate(own.tolist()):
+                curve, rows = self.curves.items[i], self.curves.items[i].rows
+                b[rows] = curve.row.bound - values[i] + moved[n]
+                row = np.repeat(np.arange(rows.start, rows.stop), at.shape[0])
+                size = rows.stop - rows.start
+                entries.append((np.tile(slope[:, n], size), row, np.tile(at[:, n], size)))
+        data, row, column = map(np.concatenate, zip(*entries, strict=True))
+        R = sparse.csr_array((data, (row, column)), shape=self.R.shape)
+        R.eliminate_zeros()
+        return replace(self, R=R, b=b, curves=Curves(len(self)))
 
     def rates(self, statistics: CellStatistics) -> Float:
         """Compute the left-hand side of each row from cell statistics; shape (m,)."""

@@ -74,7 +74,9 @@ def test_of_all_pairs_the_extremes_decide(rule, pairs):
 
 
 @pytest.mark.parametrize("has_total", [True, False])
-@pytest.mark.parametrize("rule", [gc.gap(gc.fpr(), by="g") <= 0.1, gc.gap(gc.tpr(), by="g") <= 0.3])
+@pytest.mark.parametrize(
+    "rule", [gc.gap(gc.fpr(), by="g") <= 0.1, gc.gap(gc.tpr(), by="g") <= 0.3]
+)
 def test_rows_that_no_candidate_violates_are_passed_over(rule, has_total):
     """Of 30 groups, with a bound for each pair, against all rows at each threshold."""
     rng = np.random.default_rng(2)

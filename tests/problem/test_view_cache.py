@@ -43,16 +43,22 @@ def coefficients(lagrangian, multipliers):
     weight = lagrangian.cell_weight
     density = np.zeros(len(cells))
     density[weight > 0] = lagrangian.total_weight / weight[weight > 0]
-    costs = constraints.costs(multipliers).reshape(-1, 2)
+    costs = (constraints.A.T @ multipliers).reshape(-1, 2)
     table = density[:, None] * np.column_stack(
-        [costs[:, 1] - costs[:, 0], constraints.costs(multipliers, "loss")]
+        [costs[:, 1] - costs[:, 0], constraints.B.T @ multipliers]
     )
     return sum(table[view.codes] for view in cells.views)
 
 
+def parts_of(lagrangian, multipliers):
+    """The partitions and tables, by the multipliers of the functionals in the rows."""
+    of_functionals = lagrangian.constraints.R.T @ multipliers
+    return list(lagrangian.views.look_up(of_functionals[:, None]))
+
+
 def looked_up(lagrangian, multipliers):
     """The same by shared partitions, and the number of partitions."""
-    parts = list(lagrangian.views.look_up(multipliers[:, None]))
+    parts = parts_of(lagrangian, multipliers)
     total = np.zeros((lagrangian.n_samples, 2))
     for view, tables in parts:
         for k, table in enumerate(tables):  # no loss where no constraint is about one
@@ -146,7 +152,7 @@ def test_partitions_are_made_again_as_they_were(seed):
         multipliers = rng.gamma(1.0, size=len(constraints)) * (rng.random(len(constraints)) < 0.2)
         looked_up(one, multipliers)
     other.views.pack(one.views.packed)
-    parts = [list(lag.views.look_up(multipliers[:, None])) for lag in (one, other)]
+    parts = [parts_of(lag, multipliers) for lag in (one, other)]
     assert len(parts[0]) == len(parts[1])
     for (view, tables), (again, same) in zip(*parts, strict=True):
         np.testing.assert_array_equal(view.small_codes, again.small_codes)
