@@ -139,7 +139,9 @@ class MetricValue(Expression):
         return found
 
     def gradient(self, functionals: Float) -> Float:
-        """Compute the gradient, no entry of which is larger than :data:`STEEPEST`."""
+        """Compute the gradients, no entry of which is larger than :data:`STEEPEST`."""
+        if functionals.ndim > 1:
+            return np.column_stack([self.gradient(one) for one in functionals.T])
         found = self.bound.derivative(functionals)
         largest = float(np.abs(found).max(initial=0.0))
         return np.asarray(found * (STEEPEST / max(largest, STEEPEST)))

@@ -317,11 +317,14 @@ class Curves:
 
     def gradients(self, functionals: Float) -> list[Float]:
         """Compute the gradients of the curves of each function, (k, n), zero where undefined."""
-        return [
-            np.where(np.isnan(function.values(own)), 0.0, function.gradient(own))
-            for function, _, at in self.alike
-            for own in [functionals[at]]
-        ]
+        found = []
+        for function, _, at in self.alike:
+            own = functionals[at]
+            is_known, slope = ~np.isnan(function.values(own)), np.zeros(own.shape)
+            if is_known.any():
+                slope[:, is_known] = function.gradient(own[:, is_known])
+            found.append(slope)
+        return found
 
     def prices(self, multipliers: Float, derivatives: Float) -> Float:
         """Find the price of each row from its multiplier; directions of a curve share theirs.
