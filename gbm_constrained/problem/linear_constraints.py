@@ -485,7 +485,9 @@ class LinearConstraints:
     def statistics(self) -> frozenset[str]:
         """Names of the cell statistics that rows of constraints depend on."""
         used = np.unique(self.R.indices)
-        return frozenset(name for name, table in self.tables.items() if table[used].nnz)
+        return frozenset(
+            name for name, table in self.tables.items() if np.diff(table.indptr)[used].any()
+        )
 
     @cached_property
     def opposites(self) -> tuple[Codes, Codes]:
