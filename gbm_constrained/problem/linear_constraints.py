@@ -196,26 +196,6 @@ class CurveDirections:
         """Positions of the functionals."""
         return np.array(self.row.at, dtype=np.intp)
 
-    def value(self, functionals: Float) -> float:
-        """Compute the value of the function, given all functionals; NaN where one is unknown.
-
-        A function without a value at known functionals, as a quotient of zeros is, holds.
-        """
-        return float(self.values(functionals[None])[0])
-
-    def values(self, functionals: Float) -> Float:
-        """Compute the same of several choices of functionals, shape (n, n_functionals)."""
-        own = functionals[:, self.at].T
-        found = self.row.function.values(own)
-        is_undefined = np.isnan(found) & ~np.isnan(own).any(axis=0)
-        return np.where(is_undefined, self.row.bound, found)
-
-    def gradient(self, functionals: Float) -> Float:
-        """Compute the gradient in the functionals of the row; zero where it is undefined."""
-        own = functionals[self.at]
-        is_undefined = np.isnan(self.row.function.values(own[:, None])[0])
-        return np.zeros(own.size) if is_undefined else self.row.function.gradient(own)
-
     def combine(self, derivatives: Float) -> Float:
         """Add up the parts of the derivatives of the directions, by functional of the row."""
         at, sign = np.array(self.directions).T
@@ -258,18 +238,24 @@ class Curves:
             for function, own in members.items()
         ]
 
-    def values(self, functionals: Float) -> Float:
-        """Compute the value of each curve, (n_items,); NaN where a functional is unknown.
+    @cached_property
+    def bounds(self) -> Float:
+        """Bound of each curve."""
+        return np.array([curve.row.bound for curve in self.items])
 
-        A function without a value at known functionals, as a quotient of zeros is, holds.
+    def values(self, functionals: Float) -> Float:
+        """Compute the value of each curve at functionals of shape (n_functionals, ...).
+
+        It is NaN where a functional is unknown. A function without a value at known functionals,
+        as a quotient of zeros is, holds.
         """
-        found = np.zeros(len(self.items))
+        found = np.zeros((len(self.items), *functionals.shape[1:]))
         for function, own, at in self.alike:
             of_each = functionals[at]
-            found[own] = function.values(of_each)
-            is_undefined = np.isnan(found[own]) & ~np.isnan(of_each).any(axis=0)
-            for i in own[is_undefined].tolist():
-                found[i] = self.items[i].row.bound
+            value = function.values(of_each.reshape(len(at), -1)).reshape(of_each.shape[1:])
+            is_undefined = np.isnan(value) & ~np.isnan(of_each).any(axis=0)
+            bound = self.bounds[own].reshape(-1, *[1] * (value.ndim - 1))
+            found[own] = np.where(is_undefined, bound, value)
         return found
 
     @cached_property

@@ -270,16 +270,17 @@ def find_violated_curves(
     fractions, found = Fractions.of_constraints(compiled, shape), beyond.reshape(-1, len(compiled))
     functionals = fractions.of(weight)
     quantiles = stats.norm.isf(np.broadcast_to(levels, len(compiled)))
-    violations = np.array([curve.values(functionals) - curve.row.bound for curve in curves])
+    violations = compiled.curves.values(functionals.T) - compiled.curves.bounds[:, None]
     violations = np.where(violations > ROUNDING, violations, 0.0)
     owner = compiled.owner[[curve.first for curve in curves]]
     for own in (np.flatnonzero(owner == j) for j in np.unique(owner)):
         worst = own[violations[own].argmax(axis=0)]
         for k in np.unique(worst):
             curve, at = curves[k], np.flatnonzero((worst == k) & (violations[k] > 0.0))
+            if not at.size:
+                continue
             slopes = np.zeros((at.size, functionals.shape[1]))
-            for slope, one in zip(slopes, functionals[at], strict=True):
-                slope[curve.at] = curve.gradient(one)
+            slopes[:, curve.at] = curve.row.function.gradient(functionals[at][:, curve.at].T).T
             errors = _standard_errors_of_tables(fractions, slopes, weight[at], square[at])
             is_beyond = violations[k, at] > quantiles[curve.first] * errors
             found[at, curve.rows] = is_beyond[:, None]

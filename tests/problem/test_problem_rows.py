@@ -367,7 +367,7 @@ def test_the_tangent_of_an_error_has_its_gradient():
     curve = compiled.curves.items[0]
 
     def value(scores):
-        return curve.value(compiled.functionals(lagrangian.at(scores).statistics()))
+        return compiled.curves.values(compiled.functionals(lagrangian.at(scores).statistics()))[0]
 
     functionals = compiled.functionals(lagrangian.at(margin).statistics())
     multipliers = np.zeros(len(compiled))
